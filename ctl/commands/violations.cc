@@ -60,8 +60,15 @@ ListShape<v1::Violation> Shape() {
 struct ListOptions {
   std::string run;
   bool all = false;  // silenced ones, too
+  bool by_incident = false;
   ListFlags flags;
 };
+
+// The table is by incident in any case.
+Json ListJson(const Violations& violations, bool by_incident) {
+  return by_incident ? ArrayOf(IncidentsOf(violations), IncidentJson)
+                     : ArrayOf(violations, ViolationRowJson);
+}
 
 int List(const Context& context, const ListOptions& options) {
   const auto ask = [&](Client& client) -> absl::StatusOr<Violations> {
@@ -72,9 +79,10 @@ int List(const Context& context, const ListOptions& options) {
     return Select(*std::move(all), Shape(), options.flags);
   };
   return Query<Violations>(
-      context, ask, {ViolationsTable, [](const Violations& violations) {
-                       return PrettyJson(ArrayOf(violations, ViolationRowJson));
-                     }});
+      context, ask,
+      {ViolationsTable, [&](const Violations& violations) {
+         return PrettyJson(ListJson(violations, options.by_incident));
+       }});
 }
 
 // What `show` shows.
@@ -173,24 +181,12 @@ std::string ShownText(const Shown& shown) {
       incident, " (traincheckctl violations show ", incident, ")\n");
 }
 
-// Its other violations: those that were found beside the lead, or those that
-// follow from it.
-Json OthersJson(const Incident& incident, bool beside) {
-  Json rows = Json::array();
-  for (const IncidentMember& member : incident.members) {
-    if (member.depth == 0 || member.beside != beside) continue;
-    rows.push_back(ViolationRowJson(member.violation));
-  }
-  return rows;
-}
-
 Json ShownJson(const Shown& shown) {
   Json json = ViolationDetailJson(shown.incident.lead());
   AddViolationFeedback(shown.feedback, &json);
   AddConfidence(shown.confidence, &json);
   json["zoom"] = ZoomJson(shown.zoom);
-  json["follows"] = OthersJson(shown.incident, /*beside=*/false);
-  json["beside"] = OthersJson(shown.incident, /*beside=*/true);
+  AddOthers(shown.incident, &json);
   return json;
 }
 
@@ -319,6 +315,9 @@ void AddViolations(CLI::App* group, const Context* context, Action* action) {
   CLI::App* list = group->add_subcommand("list", "Violations");
   list->add_option("--run", options->run, "Violations of this run only");
   list->add_flag("--all", options->all, "Those that are silenced, too");
+  list->add_flag("--by-incident", options->by_incident,
+                 "With -o json: incidents, each with what follows from it and "
+                 "what was found beside it");
   AddListFlags(list, Shape(), &options->flags);
   list->callback([=] { *action = [=] { return List(*context, *options); }; });
 

@@ -54,6 +54,22 @@ TEST_F(ViolationsTest, ListAndShow) {
   EXPECT_EQ(Run({"violations", "list", "--run", "r2"}).code, 3);
 }
 
+TEST_F(ViolationsTest, JsonIsByIncidentOnDemand) {
+  v1::Violation follower = Violation("a", kEarly, 1);
+  follower.set_incident("b");
+  follower.set_cause("b");
+  v1::Violation lead = Violation("b", kEarly, 2);
+  lead.set_incident("b");
+  Have({follower, lead});
+  EXPECT_EQ(RunJson({"violations", "list"}).size(), 2u);
+  const Json incidents = RunJson({"violations", "list", "--by-incident"});
+  ASSERT_EQ(incidents.size(), 1u);
+  EXPECT_EQ(incidents[0]["id"], "b");
+  ASSERT_EQ(incidents[0]["follows"].size(), 1u);
+  EXPECT_EQ(incidents[0]["follows"][0]["id"], "a");
+  EXPECT_EQ(incidents[0]["beside"], Json::array());
+}
+
 TEST_F(ViolationsTest, AnIdMayBeCutShort) {
   Have({Violation("02c9a", kEarly, 1), Violation("02c9b", kEarly, 2),
         Violation("0", kEarly, 3)});

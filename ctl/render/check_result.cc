@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ctl/render/incident.h"
 #include "ctl/render/run.h"
 #include "ctl/render/violation.h"
 #include "ctl/text/table.h"
@@ -53,13 +54,16 @@ std::string SetText(const v1::CheckResult& result) {
 }  // namespace
 
 Json CheckResultJson(const v1::CheckResult& result) {
+  const std::vector<v1::Violation> violations(result.violations().begin(),
+                                              result.violations().end());
   Json json;
   json["run"] = result.run();
   json["set"] = result.set();
   json["version"] = result.version() == 0 ? Json() : Json(result.version());
   json["verdicts"] = ArrayOf(result.verdicts(), VerdictJson);
   json["coverage"] = CheckJson(result.coverage());
-  json["violations"] = ArrayOf(result.violations(), ViolationDetailJson);
+  json["violations"] = ArrayOf(violations, ViolationDetailJson);
+  json["incidents"] = ArrayOf(IncidentsOf(violations), IncidentJson);
   return json;
 }
 

@@ -12,7 +12,8 @@ namespace traincheck::ctl {
 // {run, set, version, verdicts: [{invariant_id, relation, text, verdict:
 // "pass"|"partly"|"violated"|"unknown"|"no_occasion", reason, share (of its
 // windows, those that were decided)}], coverage: as check of `runs show`,
-// violations: as `violations show`}
+// violations: as `violations show`, incidents: as `violations list
+// --by-incident`}
 Json CheckResultJson(const v1::CheckResult& result);
 
 // "NOTHING CHECKED" first where nothing was decided; the coverage, then the

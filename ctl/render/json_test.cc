@@ -2,6 +2,7 @@
 // rely on.
 #include "ctl/render/json.h"
 
+#include "ctl/render/check_result.h"
 #include "ctl/render/infer_result.h"
 #include "ctl/render/invariant.h"
 #include "ctl/render/process.h"
@@ -175,6 +176,33 @@ TEST(ViolationJsonTest, RowAndDetail) {
             row + R"(,"expected":"e","written_at":[],"called_from":[],)" +
                 R"("evidence":["x","y"],"why":"w",)" +
                 R"("fix":"f","reference":null,"basis":"b"})" + "\n");
+}
+
+TEST(ViolationJsonTest, AnIncidentHasItsViolationsBelow) {
+  const auto of = [](const std::string& id, const std::string& cause) {
+    v1::Violation violation;
+    violation.set_id(id);
+    violation.set_incident("lead");
+    violation.set_cause(cause);
+    return violation;
+  };
+  v1::CheckResult result;
+  for (const v1::Violation& violation :
+       {of("third", "second"), of("apart", ""), of("lead", "lead"),
+        of("second", "lead")}) {
+    *result.add_violations() = violation;
+  }
+  const Json json = CheckResultJson(result);
+  EXPECT_EQ(json["violations"].size(), 4u);
+  ASSERT_EQ(json["incidents"].size(), 1u);
+  const Json& incident = json["incidents"][0];
+  EXPECT_EQ(incident["id"], "lead");
+  ASSERT_EQ(incident["follows"].size(), 2u);
+  EXPECT_EQ(incident["follows"][0]["id"], "second");
+  EXPECT_EQ(incident["follows"][1]["id"], "third");
+  EXPECT_EQ(incident["follows"][1]["cause"], "second");
+  ASSERT_EQ(incident["beside"].size(), 1u);
+  EXPECT_EQ(incident["beside"][0]["id"], "apart");
 }
 
 TEST(ViolationJsonTest, StepsAreNullOutsideOfSteps) {

@@ -199,6 +199,7 @@ Json PreflightJson(const PreflightReport& report) {
   json["steps"] = run.has_last_step() ? Json(run.last_step() + 1) : Json();
   json["coverage"] = run.has_check() ? CheckJson(run.check()) : Json();
   json["findings"] = ArrayOf(report.findings, ViolationDetailJson);
+  json["incidents"] = ArrayOf(IncidentsOf(report.findings), IncidentJson);
   json["not_reached"] = ArrayOf(NotReached(report));
   json["left_out"] = ArrayOf(report.left_out);
   if (report.probed) json["probed"] = ArrayOf(*report.probed, ProbeJson);

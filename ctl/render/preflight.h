@@ -45,8 +45,8 @@ std::string FamilyOf(const PreflightReport& report, const std::string& rule,
 // decided in this run.
 std::vector<std::string> NotReached(const PreflightReport& report);
 
-// {run, steps, coverage, findings, not_reached, left_out}, and {probed} if
-// asked
+// {run, steps, coverage, findings, incidents, not_reached, left_out}, and
+// {probed} if asked
 Json PreflightJson(const PreflightReport& report);
 
 // One screen: what was checked, what was not and why, then the findings.

@@ -99,6 +99,9 @@ TEST(PreflightJson, HasTheFindingsWhole) {
   ASSERT_EQ(json["findings"].size(), 2u);
   EXPECT_EQ(json["findings"][0]["fix"], "Use a & b.");
   EXPECT_EQ(json["findings"][1]["grade"], "advice");
+  ASSERT_EQ(json["incidents"].size(), 2u);
+  EXPECT_EQ(json["incidents"][1]["id"], json["findings"][1]["id"]);
+  EXPECT_EQ(json["incidents"][1]["follows"], Json::array());
   EXPECT_EQ(json["not_reached"],
             Json({"evaluation", "the end of an epoch", "resuming"}));
   const Json nothing = PreflightJson({});

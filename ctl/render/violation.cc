@@ -1,6 +1,7 @@
 #include "ctl/render/violation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -239,6 +240,23 @@ Json ViolationDetailJson(const v1::Violation& violation) {
   json["fix"] = TextOrNull(violation.fix());
   json["reference"] = TextOrNull(violation.reference());
   json["basis"] = TextOrNull(violation.basis());
+  return json;
+}
+
+void AddOthers(const Incident& incident, Json* json) {
+  Json follows = Json::array(), beside = Json::array();
+  for (const IncidentMember& member : incident.members) {
+    if (member.depth == 0) continue;
+    (member.beside ? beside : follows)
+        .push_back(ViolationRowJson(member.violation));
+  }
+  (*json)["follows"] = std::move(follows);
+  (*json)["beside"] = std::move(beside);
+}
+
+Json IncidentJson(const Incident& incident) {
+  Json json = ViolationRowJson(incident.lead());
+  AddOthers(incident, &json);
   return json;
 }
 

@@ -23,6 +23,12 @@ Json ViolationRowJson(const v1::Violation& violation);
 // the others are those where that was seen.
 Json ViolationDetailJson(const v1::Violation& violation);
 
+// The row of the lead and {follows, beside}: rows of what follows from it and
+// of what was found beside it, each after what it follows from (its cause).
+Json IncidentJson(const Incident& incident);
+// Adds {follows, beside}.
+void AddOthers(const Incident& incident, Json* json);
+
 // By incidents, the lead first and below it the others.
 std::string ViolationsTable(const std::vector<v1::Violation>& violations);
 
