@@ -170,12 +170,12 @@ TEST(ViolationJsonTest, RowAndDetail) {
       R"("incident":"v","first_seen":"2026-03-01T09:05:07.042Z","seen":"s",)"
       R"("headline":"Since step 3 h","cause":"v","incident_grade":"alert",)"
       R"("rung":"setup","mark":"confirmed","mark_comment":null,)"
-      R"("silenced_by":"s: c")";
+      R"("silenced_by":"s: c","basis":"b")";
   EXPECT_EQ(JsonLine(ViolationRowJson(violation)), row + "}\n");
   EXPECT_EQ(JsonLine(ViolationDetailJson(violation)),
             row + R"(,"expected":"e","written_at":[],"called_from":[],)" +
                 R"("evidence":["x","y"],"why":"w",)" +
-                R"("fix":"f","reference":null,"basis":"b"})" + "\n");
+                R"("fix":"f","reference":null})" + "\n");
 }
 
 TEST(ViolationJsonTest, AnIncidentHasItsViolationsBelow) {

@@ -156,6 +156,10 @@ TEST(ViolationTextTest, ALineOfAWatchHasItsTime) {
                 "id: 'v' run: 'a' relation: 'R' text: 't' ranks: 3 "
                 "first_step: 1 first_seen_unix_ns: 1772355907042999999")),
             "2026-03-01T09:05:07.042Z v a alert Since step 1: t (rank 3)\n");
+  EXPECT_EQ(ViolationLine(Parse<v1::Violation>(kViolation)),
+            "2026-03-01T09:05:07.042Z v1 a alert Since step 12 replicas differ "
+            "(ranks 0,1, train.py:41) [alert of a built-in rule; traincheckctl "
+            "silences add --rule i1 --comment WHY mutes it]\n");
 }
 
 TEST(ViolationTextTest, TableAndDetail) {

@@ -133,18 +133,16 @@ std::string Indent(const IncidentMember& member) {
   return std::string(2 * (member.depth - 1), ' ') + (follows ? "- " : "+ ");
 }
 
-// Why it is shown, and how to have it shown no more.
-void AppendBasis(const v1::Violation& violation, std::string* text) {
-  if (violation.basis().empty() || violation.invariant_id().empty()) return;
+// Why it is shown, and how to have it shown no more; "": an older server does
+// not say.
+std::string BasisText(const v1::Violation& violation) {
+  if (violation.basis().empty() || violation.invariant_id().empty()) return "";
   const std::string mute =
       IsSilenced(violation)
           ? ""
           : absl::StrCat("; traincheckctl silences add --rule ",
                          violation.invariant_id(), " --comment WHY mutes it");
-  AppendLine(
-      "shown as",
-      absl::StrCat(GradeOf(violation), " of a ", violation.basis(), mute),
-      text);
+  return absl::StrCat(GradeOf(violation), " of a ", violation.basis(), mute);
 }
 
 // What people read of a violation, in the order in which they ask: where, what
@@ -164,7 +162,7 @@ std::string AccountText(const v1::Violation& violation, bool whole,
   AppendLine("what to do", violation.fix(), &text);
   if (whole) AppendLine("see", violation.reference(), &text);
   text += beside.how_sure;
-  AppendBasis(violation, &text);
+  AppendLine("shown as", BasisText(violation), &text);
   return text + beside.feedback;
 }
 
@@ -227,6 +225,7 @@ Json ViolationRowJson(const v1::Violation& violation) {
   json["mark"] = TextOrNull(violation.mark());
   json["mark_comment"] = TextOrNull(violation.mark_comment());
   json["silenced_by"] = TextOrNull(violation.silenced_by());
+  json["basis"] = TextOrNull(violation.basis());
   return json;
 }
 
@@ -239,7 +238,6 @@ Json ViolationDetailJson(const v1::Violation& violation) {
   json["why"] = TextOrNull(violation.why());
   json["fix"] = TextOrNull(violation.fix());
   json["reference"] = TextOrNull(violation.reference());
-  json["basis"] = TextOrNull(violation.basis());
   return json;
 }
 
@@ -328,10 +326,12 @@ std::string ViolationHeadline(const v1::Violation& violation) {
 }
 
 std::string ViolationLine(const v1::Violation& violation) {
+  const std::string basis = OneLine(BasisText(violation));
   return absl::StrCat(TimeOrUnknown(violation.first_seen_unix_ns()), " ",
                       OneLine(violation.id()), " ", OneLine(violation.run()),
                       " ", IncidentGradeOf(violation), " ",
-                      ViolationHeadline(violation), "\n");
+                      ViolationHeadline(violation),
+                      basis.empty() ? "" : " [" + basis + "]", "\n");
 }
 
 std::string ViolationBlock(const v1::Violation& violation) {

@@ -15,12 +15,12 @@ namespace traincheck::ctl {
 // {id, run, attempt, invariant_id, relation, text, grade, first_step,
 // last_step, count, ranks, apis, variables, sites, status, incident,
 // first_seen, seen, headline, cause, incident_grade, rung, mark, mark_comment,
-// silenced_by}
+// silenced_by, basis}
 Json ViolationRowJson(const v1::Violation& violation);
 
 // The row and {expected, written_at, called_from, evidence, why, fix,
-// reference, basis}. written_at: of the sites those where it was made wrong;
-// the others are those where that was seen.
+// reference}. written_at: of the sites those where it was made wrong; the
+// others are those where that was seen.
 Json ViolationDetailJson(const v1::Violation& violation);
 
 // The row of the lead and {follows, beside}: rows of what follows from it and
@@ -51,7 +51,8 @@ std::string IncidentText(const Incident& incident,
 // without a newline.
 std::string ViolationHeadline(const v1::Violation& violation);
 
-// A line of `violations watch`: time, id, run and grade before the headline.
+// A line of `violations watch`: time, id, run and grade before the headline,
+// behind it why it is shown and how to mute it.
 std::string ViolationLine(const v1::Violation& violation);
 
 // What `run` prints: the headline behind "traincheck: VIOLATION " (or "advice
