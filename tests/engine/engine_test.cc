@@ -100,10 +100,15 @@ TEST(Faults, ForwardAroundTheWrapper) {
   ASSERT_NE(gradients, nullptr);
   EXPECT_EQ(gradients->first_step, 2);
   EXPECT_EQ(gradients->sites, (std::vector<std::string>{"train.py:22"}));
+  // What is found on each rank at a step of this optimizer is about it, too.
+  EXPECT_EQ(gradients->subjects, (std::vector<std::string>{"optimizer 0"}));
   const Violation* wrapper = FindViolation(checked, kWrapper);
   ASSERT_NE(wrapper, nullptr);
   EXPECT_EQ(wrapper->first_step, 2);
   EXPECT_EQ(wrapper->sites[0], "train.py:20");
+  EXPECT_EQ(wrapper->subjects,
+            (std::vector<std::string>{
+                "__main__.Transformer.forward at train.py:20"}));
   EXPECT_FALSE(wrapper->open);
 }
 
@@ -228,6 +233,7 @@ TEST(Faults, GradientsThatAreNeverCleared) {
   ASSERT_NE(cleared, nullptr) << Print(checked);
   // Before the first step there is nothing to clear.
   EXPECT_EQ(cleared->first_step, 1);
+  EXPECT_EQ(cleared->subjects, (std::vector<std::string>{"optimizer 0"}));
   EXPECT_EQ(checked.violations.size(), 1u) << Print(checked);
 }
 
