@@ -55,7 +55,7 @@ _SEEDS = [
     ),
     _seeds(
         "gaps",
-        "facts of 60 programs, each with records taken away 1,000 times",
+        "facts of the programs of tests/clocks, with records taken away 1,000 times",
         "//tests/clocks:gaps_test",
         1000,
     ),
