@@ -414,7 +414,9 @@ TEST_F(RelayTest, WithoutDescriptorsItWaitsForSome) {
   EXPECT_GT(bytes, 0u);
   // A line or two. Without descriptors ThreadSanitizer reads no names, and
   // reports what is suppressed by its name.
-  if (!kThreadSanitized) EXPECT_LT(bytes, 500u);
+  if (!kThreadSanitized) {
+    EXPECT_LT(bytes, 500u);
+  }
   WriterProcess second(relay_->socket_name());
   const pid_t pid = second.pid();
   EXPECT_EQ(second.Do("marks 10"), "ok");
