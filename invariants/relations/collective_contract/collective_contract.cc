@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "base/hash.h"
@@ -274,7 +273,7 @@ class CollectivesOfProcess : public ProcessObserver {
             ValueOf(facts, *event.call, from + peer + " to rank " + me,
                     exchange.expected)};
       }
-      judged_->comparison.Add(facts, rule, std::move(window));
+      judged_->comparison.Add(facts, rule, window);
     }
   }
 
