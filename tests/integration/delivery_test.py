@@ -131,10 +131,7 @@ class Accounting(Books):
             *arguments,
             options=("--run", "r", "--collect"),
         )
-        harness.wait_until(
-            lambda: any(run["last_step"] for run in daemon.ctl("runs", "list")),
-            "first steps of the run",
-        )
+        daemon.await_first_steps()
         (relay,) = harness.relay_pids(str(self.folder))
         return training, relay
 
@@ -292,10 +289,7 @@ class StoppedRelay(Books):
             *("--kill-at", "40"),
             options=("--run", "r", "--collect", "--drain-timeout", "1"),
         )
-        harness.wait_until(
-            lambda: any(run["last_step"] for run in daemon.ctl("runs", "list")),
-            "first steps of the run",
-        )
+        daemon.await_first_steps()
         (relay,) = harness.relay_pids(str(self.folder))
         os.kill(relay, signal.SIGSTOP)
         self.assertLess(daemon.ctl("runs", "show", "r")["last_step"], 10)

@@ -186,6 +186,13 @@ class Daemon:
             )
         return json.loads(done.stdout)
 
+    def await_first_steps(self) -> None:
+        """Of any run."""
+        wait_until(
+            lambda: any(run["last_step"] for run in self.ctl("runs", "list")),
+            "first steps of a run",
+        )
+
     def run_ended(self, run: str) -> dict:
         """Waits until the run has ended and, with a set, is checked."""
 

@@ -306,10 +306,7 @@ class HostileTraining(HostileCase):
             "--scribble-ring",
             options=("--run", "r", "--collect", "--drain-timeout", "1"),
         )
-        harness.wait_until(
-            lambda: any(run["last_step"] for run in daemon.ctl("runs", "list")),
-            "first steps of the run",
-        )
+        daemon.await_first_steps()
         # What is scribbled over has not been read yet.
         (relay,) = harness.relay_pids(str(self.folder))
         os.kill(relay, signal.SIGSTOP)

@@ -175,10 +175,7 @@ class RelaysKilled(delivery_test.Books):
         training = self.monitored_start(
             self.script, *self.arguments, options=("--run", "r", "--collect")
         )
-        harness.wait_until(
-            lambda: any(run["last_step"] for run in self.daemon.ctl("runs", "list")),
-            "first steps of the run",
-        )
+        self.daemon.await_first_steps()
         known: set = set()
         for _ in range(3):
             self.kill_newest(known)
