@@ -348,13 +348,17 @@ class Finder {
       look(about_unnamed_, key);
       if (part.variables.empty()) look(about_named_, key);
     });
-    if (nearest || !MayFollowUnnamed(part)) return nearest;
+    // One that begins a step later is the weaker cause: nearly all that breaks
+    // is about the only optimizer.
+    const bool later = nearest && Begin(parts_[*nearest]) > Begin(part);
+    if ((nearest && !later) || !MayFollowUnnamed(part)) return nearest;
+    const std::optional<Index> weaker = std::exchange(nearest, std::nullopt);
     ForRanks(part, [&](int32_t rank) {
       const std::tuple key(set, rank, Begin(part));
       look(begun_unnamed_, key);
       if (part.variables.empty()) look(begun_named_, key);
     });
-    return nearest;
+    return nearest ? nearest : weaker;
   }
 
   // May it follow from what shares no variable with it? What a program does

@@ -298,6 +298,19 @@ TEST(Incidents, WhatBeginsLaterOnOneOptimizerIsAnother) {
             2u);
 }
 
+// A forward past the wrapper leads; that parts of it are trained past the
+// wrapper is seen a step later, at the optimizer.
+TEST(Incidents, WhatBeginsWithItIsNearerThanWhatIsAboutItsOptimizerLater) {
+  const Parts parts = {
+      Part("forward", Rung::kCall, 5, 39),
+      About({"optimizer 0"}, Part("parts", Rung::kCall, 6, 39)),
+      About({"optimizer 0"}, On({"w"}, Part("grad", Rung::kGradient, 5, 39)))};
+  EXPECT_EQ(RoleOf("grad", parts), "forward<-forward");
+  EXPECT_EQ(RoleOf("parts", parts), "forward<-");
+  // Where nothing began with it.
+  EXPECT_EQ(RoleOf("grad", {parts[1], parts[2]}), "parts<-parts");
+}
+
 TEST(Incidents, OfOneRungTheEarlierExplains) {
   const Parts parts = {On({"w"}, Part("a", Rung::kSetup, 3, 9)),
                        On({"w"}, Part("b", Rung::kUpdate, 3, 9)),
