@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <utime.h>
 
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -369,6 +370,29 @@ TEST_F(LeftSpoolTest, ATokenThatStaysUnknownIsRefused) {
                                        "the token is not known")});
   EXPECT_EQ(SendSpool().code, 3);
   EXPECT_EQ(Spools().size(), 1u);
+}
+
+TEST(ProcessLivenessTest, KnowsWhenAProcessStarted) {
+  const auto now = [] {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::system_clock::now().time_since_epoch());
+  };
+  constexpr milliseconds kTick(20);  // a start is cut to 10 ms
+  const auto before = now();
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  ASSERT_GT(child, 0);
+  const auto ticks = StartTicks(static_cast<uint32_t>(child));
+  const auto after = now();
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  ASSERT_TRUE(ticks.has_value());
+  const std::chrono::nanoseconds start(UnixNsOfStart(*ticks));
+  EXPECT_GE(start, before - kTick);
+  EXPECT_LE(start, after + kTick);
 }
 
 TEST(ProcessLivenessTest, KnowsWhatItCanSee) {

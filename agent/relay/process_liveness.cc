@@ -1,6 +1,7 @@
 #include "agent/relay/process_liveness.h"
 
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -8,6 +9,11 @@
 #include <sstream>
 
 namespace traincheck::agent {
+namespace {
+
+constexpr uint64_t kNsPerS = 1'000'000'000;
+
+}  // namespace
 
 std::string BootId() {
   std::string id;
@@ -32,6 +38,19 @@ std::optional<uint64_t> StartTicks(uint32_t pid) {
   uint64_t ticks = 0;
   if (!(fields >> ticks)) return std::nullopt;
   return ticks;
+}
+
+uint64_t UnixNsOfStart(uint64_t start_ticks) {
+  const auto nanoseconds = [](clockid_t clock) {
+    timespec now = {};
+    clock_gettime(clock, &now);
+    return static_cast<uint64_t>(now.tv_sec) * kNsPerS +
+           static_cast<uint64_t>(now.tv_nsec);
+  };
+  const uint64_t boot =
+      nanoseconds(CLOCK_REALTIME) - nanoseconds(CLOCK_BOOTTIME);
+  const auto ticks_per_s = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+  return boot + start_ticks * (kNsPerS / ticks_per_s);
 }
 
 uint64_t PidNamespace() {

@@ -18,6 +18,9 @@ std::string BootId();
 std::string HostName();
 // Field 22 of /proc/PID/stat; nothing if there is no such process.
 std::optional<uint64_t> StartTicks(uint32_t pid);
+// CLOCK_REALTIME of a start that /proc/PID/stat gives in ticks since the boot,
+// by the clocks as they stand now; nanoseconds.
+uint64_t UnixNsOfStart(uint64_t start_ticks);
 // Inode of this process's pid namespace; 0: unknown.
 uint64_t PidNamespace();
 

@@ -210,6 +210,8 @@ void ProcessStream::Start(v1::Hello hello, TimePoint now) {
   SpoolDirectory* directory = context_->spool_directory;
   hello.set_resumes(context_->takes_over ||
                     rings_.definitions()->position() > 0);
+  hello.set_process_started_unix_ns(
+      UnixNsOfStart(hello.process().start_ticks()));
   const std::string serialized = hello.SerializeAsString();
   outbox_ = std::make_unique<Outbox>(Outbox::Dependencies{
       .open_spool =

@@ -45,6 +45,16 @@ bool EndedBefore(const stored::Process& other, const stored::Process& process) {
          process.started_unix_ns() >= end_unix_ns;
 }
 
+// Has the other ended before this process was there at all? A rank that imports
+// for long records late, and belongs to those that have trained meanwhile.
+bool EndedBeforeStartOf(const stored::Process& process,
+                        const stored::Process& other) {
+  return EndedBefore(other, process) &&
+         (process.process_started_unix_ns() == 0 ||
+          other.ended_unix_ns() == 0 ||
+          process.process_started_unix_ns() >= other.ended_unix_ns());
+}
+
 bool IsChildOfAny(const RunState& run, const stored::Process& process) {
   return std::any_of(run.processes.begin(), run.processes.end(),
                      [&](const auto& entry) {
@@ -74,6 +84,8 @@ bool IsOver(const RunState& run, uint32_t attempt,
     } else if (ended_before && (other.rank() == process.rank() ||
                                 other.world() != process.world())) {
       return true;
+    } else {
+      ended_before = EndedBeforeStartOf(process, other);
     }
     all_ended_before &= ended_before;
   }

@@ -78,6 +78,37 @@ TEST_F(AttemptsTest, ARankThatWasOnlyLateStaysInItsAttempt) {
   EXPECT_EQ(Attempt(1), 0u);
 }
 
+// It imported for so long that the other had trained to its end: its first
+// record is younger than that end, the process is not.
+TEST_F(AttemptsTest, ARankThatRecordsLateStaysInItsAttempt) {
+  const auto unix_ns = [&](int64_t s) {
+    return absl::ToUnixNanos(now_ + absl::Seconds(s));
+  };
+  const StreamId a = Open(1, /*attempt=*/1);
+  AddPlace(a, 0, 2);
+  v1::Goodbye goodbye;
+  goodbye.set_end(v1::END_KIND_CLEAN);
+  goodbye.set_ended_unix_ns(unix_ns(-10));
+  ASSERT_TRUE(registry_->End(a, goodbye, nullptr).ok());
+  v1::Hello hello = MakeHello(2, /*attempt=*/1);
+  hello.set_process_started_unix_ns(unix_ns(-30));
+  hello.set_started_unix_ns(unix_ns(-5));
+  AddPlace(registry_->Open(hello, nullptr)->stream, 1, 2);
+  EXPECT_EQ(Attempt(1), 1u);
+}
+
+// The rank that is missing in an attempt is not one that started behind it.
+TEST_F(AttemptsTest, ARankOfALaterStartFillsNoPlaceOfTheOneBefore) {
+  const StreamId a = Open(1);
+  AddPlace(a, 0, 2);
+  End(a, v1::END_KIND_DIED);
+  v1::Hello hello = MakeHello(2);
+  hello.set_process_started_unix_ns(absl::ToUnixNanos(now_ + absl::Seconds(1)));
+  hello.set_started_unix_ns(absl::ToUnixNanos(now_ + absl::Seconds(5)));
+  AddPlace(registry_->Open(hello, nullptr)->stream, 1, 2);
+  EXPECT_EQ(Attempt(1), 1u);
+}
+
 TEST_F(AttemptsTest, ARestartedRankDoesNotCountTheOldOneAsLost) {
   const StreamId a = Open(1);
   AddPlace(a, 0, 1);

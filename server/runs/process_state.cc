@@ -141,6 +141,7 @@ stored::Process MakeProcess(const v1::Hello& hello, uint32_t number) {
   process.set_torch_version(hello.torch_version());
   process.set_python_version(hello.python_version());
   process.set_started_unix_ns(hello.started_unix_ns());
+  process.set_process_started_unix_ns(hello.process_started_unix_ns());
   return process;
 }
 

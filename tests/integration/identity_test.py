@@ -145,6 +145,25 @@ class Identity(IdentityCase):
         self.assertEqual({p["last_step"] for p in second}, {5})
         self.assertEqual(self.others(run), [])
 
+    def test_a_rank_that_imports_for_long_is_in_its_attempt(self):
+        # Without a group; rank 0 has trained before rank 1 has imported torch.
+        go_on = self.folder / "go-on"
+        late = (
+            "import os, runpy, sys, time\n"
+            f"while not os.path.exists({str(go_on)!r}): time.sleep(0.05)\n"
+            f"sys.argv = [{str(RANKS)!r}, '--alone']\n"
+            "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        )
+        place = {"WORLD_SIZE": "2", "TRAINCHECK_RUN": "late"}
+        second = self.start(sys.executable, "-c", late, RANK="1", **place)
+        self.finish(self.start(sys.executable, RANKS, "--alone", RANK="0", **place))
+        self.run_of()
+        go_on.touch()
+        self.finish(second)
+        harness.wait_until(lambda: len(self.run_of()[0]["processes"]) > 1, "rank 1")
+        (run,) = self.run_of()
+        self.assertEqual(self.places(run), [(0, 0), (0, 1)])
+
     def test_standalone_and_what_rank_0_starts(self):
         self.finish(self.torchrun("--standalone", str(RANKS), "--subprocess"))
         (run,) = self.run_of()
