@@ -44,6 +44,31 @@ class DataCase(HooksCase):
         self.data = TensorDataset(torch.randn(32, 3), torch.randint(2, (32,)))
 
 
+class SortedBatches(HooksCase):
+    class Folder(Dataset):
+        def __init__(self, numbers, label_of):
+            self.items = [(torch.randn(3), number) for number in numbers]
+            self.label_of = label_of
+
+        def __len__(self):
+            return len(self.items)
+
+        def __getitem__(self, index):
+            return self.items[index][0], self.label_of(index)
+
+    def test_rows_of_a_list(self):
+        numbers = [0] * 8 + [1] * 8 + [2] * 8
+        for label_of, wrong in (
+            (lambda index: numbers[index], [1.0]),
+            (lambda index: index % 3, [0.0]),  # the numbers are lengths
+        ):
+            self.setUp()
+            net = nn.Linear(3, 3)
+            for x, y in DataLoader(self.Folder(numbers, label_of), batch_size=4):
+                F.cross_entropy(net(x), y).backward()
+            self.assertEqual(said("loss.sorted_batches"), wrong)
+
+
 class IgnoresSplit(DataCase):
     NAME = "loader.ignores_split"
 

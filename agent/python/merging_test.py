@@ -79,17 +79,19 @@ class Rates(HooksCase):
 class Rows(HooksCase):
     NAME = "opt.moves_masked_rows"
 
-    def train(self, make, puts_back=False, masks=True):
+    def train(self, make, puts_back=False, masks=True, hook=None, read=8):
         HooksCase.setUp(self)
         torch.manual_seed(0)
         embed = nn.Embedding(12, 4)
         original = embed.weight.detach().clone()
         optimizer = make(embed.parameters())
         known = torch.arange(12) != 3
+        if hook is not None:
+            embed.weight.register_hook(hook)
         for _ in range(8):  # beyond the first looks
             optimizer.zero_grad()
-            embed(torch.arange(8)).square().sum().backward()
-            if masks:
+            embed(torch.arange(read)).square().sum().backward()
+            if masks and hook is None:
                 embed.weight.grad[known] = 0
             optimizer.step()
             if puts_back:
@@ -104,6 +106,21 @@ class Rows(HooksCase):
         self.assertEqual(set(self.train(decays)), {1.0})
         self.assertEqual(set(self.train(decays, puts_back=True)), {0.0})
         self.assertEqual(self.train(decays, masks=False), [])
+
+    def test_rows_that_a_hook_masks(self):
+        def decays(parameters):
+            return torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1)
+
+        new = (torch.arange(12) == 3).float()[:, None]
+        masks = lambda gradient: gradient * new
+        self.assertEqual(set(self.train(decays, hook=masks)), {1.0})
+        self.assertEqual(set(self.train(decays, hook=masks, puts_back=True)), {0.0})
+        # One that looks on; the rows that are not read decay as they do without it.
+        self.assertEqual(self.train(decays, hook=lambda gradient: None), [])
+        # A token that is hidden from what follows, beside one that is not.
+        one = (torch.arange(12) != 0).float()[:, None]
+        hides = lambda gradient: gradient * one
+        self.assertEqual(self.train(decays, hook=hides, read=4), [])
 
     def test_parameters_that_take_turns(self):
         HooksCase.setUp(self)

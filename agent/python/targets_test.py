@@ -141,9 +141,15 @@ class Leads(HooksCase):
     def test_most_of_the_way(self):
         for share in (0.995, 0.9):
             self.assertEqual(self.train(lambda step: share)[-1:], [1.0], share)
+        # A decay that is computed of the decay before.
+        shares = [0.9999]
+        for step in range(1, 20):
+            shares.append(1 - min(shares[-1], (1 + step) / (10 + step)))
+        self.assertEqual(self.train(shares.__getitem__, steps=20)[-1:], [1.0])
 
     def test_little_of_it(self):
         self.assertEqual(self.train(lambda step: 0.01), [0.0])
+        self.assertEqual(set(self.train(lambda step: 0.3, steps=20)), {0.0})
 
     def test_fast_at_first(self):
         warm = self.train(lambda step: max(0.05, 1 - (1 + step) / (10 + step)))

@@ -64,6 +64,7 @@ constexpr char kAcrossTexts[] = "loss.attends_across_texts";
 constexpr char kLowersEntropy[] = "loss.lowers_entropy";
 constexpr char kStartsApart[] = "loss.ratio_starts_apart";
 constexpr char kStrayTerm[] = "loss.stray_term";
+constexpr char kNewTerm[] = "loss.term_without_graph";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
 constexpr char kVarianceConfused[] = "loss.variance_confused";
@@ -313,6 +314,9 @@ std::vector<Fact> OfPolicies() {
           "a term of the loss reaches no parameter that is stepped with it",
           "each term of the loss reaches parameters that are stepped with it",
           12),
+      CallRow<kNewTerm>(
+          "a term of the loss is a new tensor that no computation leads to",
+          "each term of the loss is the result of a computation", 20),
   };
 }
 

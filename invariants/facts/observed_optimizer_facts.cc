@@ -17,6 +17,7 @@ constexpr char kDiscards[] = "opt.discards_backwards";
 constexpr char kStateLost[] = "opt.loaded_state_lost";
 constexpr char kFrozenInVain[] = "opt.frozen_in_vain";
 constexpr char kHidden[] = "opt.parts_hidden";
+constexpr char kNotParameter[] = "opt.tensor_not_parameter";
 constexpr char kMadeInForward[] = "opt.layers_made_in_forward";
 constexpr char kMadeAnew[] = "opt.made_anew";
 constexpr char kNotFinite[] = "opt.loss_not_finite";
@@ -98,6 +99,13 @@ std::vector<Fact> OfOptimizers() {
                                   "its module says that it needs no gradient",
                                   "no module is trained whose attributes say "
                                   "that it needs no gradient"),
+      OptimizerRow<kNotParameter>(
+          "a tensor of a module gets gradients, is not a parameter, and does "
+          "not "
+          "change",
+          "no tensor of a module gets gradients in vain because it is not a "
+          "parameter",
+          20),
       OptimizerRow<kHidden>(
           "parameters get gradients that their model hides in a plain list or "
           "dictionary and that no optimizer holds",

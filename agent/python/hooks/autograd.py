@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.loss_graph import roots_of
+from _traincheck.masked_rows import NAME as MASKED_ROWS
+from _traincheck.new_terms import NAME as NEW_TERM
 from _traincheck.penalties import NAME as PENALTIES
 from _traincheck.stray_terms import NAME as STRAY_TERM
 from _traincheck.wrapping import wrap_function
@@ -33,12 +35,16 @@ class _Backward:
         if outermost:
             watch.process.trains()
             watch.graphs.backward_begins()
+            if watch.sorted_samples.awaits_loss():
+                watch.sorted_samples.sees_loss(roots_of(args, kwargs))
             watch.signs.backward_begins(_makes_graph(args, kwargs))
             watch.loss_graphs.backward_begins(args, kwargs)
             if watch.half_precision.awaits_scale():
                 watch.half_precision.backward_begins(roots_of(args, kwargs))
             if watch.blind_samples.awaits_loss():
                 watch.blind_samples.backward_begins(roots_of(args, kwargs))
+            if MASKED_ROWS in watch.awake and watch.masked_rows.awaits_loss():
+                watch.masked_rows.backward_begins(roots_of(args, kwargs))
             self._look_at_penalties(args, kwargs)
             self._look_at_terms(args, kwargs)
             watch.recomputation.backward_begins()
@@ -49,21 +55,26 @@ class _Backward:
         return outermost
 
     def _look_at_penalties(self, args: Args, kwargs: Kwargs) -> None:
-        penalties, core = self._watch.penalties, self._watch.core
+        penalties = self._watch.penalties
         if penalties.are_asked():
-            said = penalties.backward_begins(roots_of(args, kwargs))
-            if said is not None:
-                core.record_scalar(0, core.POINT_BACKWARD_END, 0, PENALTIES, said)
+            self._say(PENALTIES, penalties.backward_begins(roots_of(args, kwargs)))
 
     def _look_at_terms(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
         optimizers = watch.holds.optimizers()
+        here = watch.new_terms.asks()
+        if here is not None:
+            roots = roots_of(args, kwargs)
+            said = watch.new_terms.backward_begins(here, roots, optimizers)
+            self._say(NEW_TERM, said)
         if len(optimizers) > 1:
             roots = roots_of(args, kwargs)
-            said = watch.stray_terms.backward_begins(roots, optimizers)
-            if said is not None:
-                core = watch.core
-                core.record_scalar(0, core.POINT_BACKWARD_END, 0, STRAY_TERM, said)
+            self._say(STRAY_TERM, watch.stray_terms.backward_begins(roots, optimizers))
+
+    def _say(self, name: str, said: float | None) -> None:
+        core = self._watch.core
+        if said is not None:
+            core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, said)
 
     def after(
         self,

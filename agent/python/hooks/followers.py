@@ -6,14 +6,15 @@ hundreds of steps. A follower is known by its moves: the same share of the way f
 elements. Where a state was loaded, source and follower may well lie apart. One whose
 first move goes all of the way begins as a copy then.
 
-One that moves most of the way after each step has taken the share that it is to keep
-for the share that it is to move: it is a copy of its source, and smooths nothing. Where
-this share falls, its decay is still rising to what it is to be. One that moves away
-from its source has the sign of the difference wrong.
+One that moves half of the way or more after each step smooths nothing: it has taken the
+share that it is to keep for the share that it is to move, or computes its decay from the
+decay before. Where this share falls, its decay is still rising to what it is to be. One
+that moves away from its source has the sign of the difference wrong.
 """
 
 from __future__ import annotations
 
+import collections
 import weakref
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -38,11 +39,11 @@ _FEWEST = 8  # elements of a parameter that is looked at
 _MOST = 0.5  # share of the way; more is a copy
 _APART = 0.3  # distance at the beginning, in lengths of the source
 # Shares of one that keeps too little. What is rounded on its way is nearly a copy.
-_LEADS = (0.8, 0.9995)
+_LEADS = (0.4, 0.9995)
 _FLEES = 2  # looks at which one that moves away has done so
 _WARM = 8  # looks in which averages may move fast
-_TIMES = 4
-_FALLS = 1e-3  # of the share, since the first one
+_TIMES = 5  # looks in a row at which the share has to stay or rise
+_FALLS = 1e-3  # of the share, in these looks
 _COPIED = 1e-4  # distance of what has been copied, in lengths of the source
 
 # Names of the scalars.
@@ -62,8 +63,9 @@ class _Pair:
         self.apart = False
         self.follows = False
         self.looks = 0
-        self.first_share: float | None = None  # the first of most of the way
-        self.leads = 0  # looks at which it had moved most of the way
+        # The shares of the last looks at which it had moved.
+        self.shares: collections.deque[float] = collections.deque(maxlen=_TIMES)
+        self.leads = False
         self.flees = 0  # looks at which it had moved away
 
     def tensors(self) -> list[torch.Tensor]:
@@ -88,16 +90,18 @@ class _Pair:
             share = _share_of_the_way(before, now, source)
             self.follows = self.follows or 1e-4 < share <= _MOST
             self.flees += -_MOST <= share < -1e-4
-            self.leads += self._leads(share)
+            if share > 1e-4:
+                self.shares.append(share)
+                self.leads = self.leads or self._leads()
             if not self.follows and _distance(now, source) <= _COPIED:
                 self.apart = False
 
-    def _leads(self, share: float) -> bool:
-        if not _LEADS[0] < share < _LEADS[1]:
+    def _leads(self) -> bool:
+        if self.looks <= _WARM or len(self.shares) < _TIMES:
             return False
-        if self.first_share is None:
-            self.first_share = share
-        return self.looks > _WARM and share > self.first_share - _FALLS
+        low, high = _LEADS
+        is_much = all(low < share < high for share in self.shares)
+        return is_much and self.shares[-1] > self.shares[0] - _FALLS
 
 
 def _distance(now: torch.Tensor, source: torch.Tensor) -> float:
@@ -156,9 +160,9 @@ class Followers:
         return self._said
 
     def leads(self) -> float | None:
-        """1: one that should follow moves most of the way after each step; None: none
+        """1: one that should follow moves half of the way after each step; None: none
         follows."""
-        if any(pair.leads >= _TIMES for pair in self._pairs):
+        if any(pair.leads for pair in self._pairs):
             return 1.0
         return 0.0 if any(pair.follows for pair in self._pairs) else None
 

@@ -16,6 +16,8 @@ import torch
 
 from _traincheck.holds import parameters_of
 from _traincheck.observing import observe
+from _traincheck.plain_tensors import NAME as NOT_PARAMETER
+from _traincheck.plain_tensors import PlainTensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from traincheck_core import Args, Core, Kwargs, Scalars
 
+    from _traincheck.device_values import DeviceValues
     from _traincheck.holds import Holds
     from _traincheck.models import Model, Models
     from _traincheck.parts import Part
@@ -48,7 +51,10 @@ _THAWS = 32  # that are looked at: others freeze and thaw in each step
 
 
 class HiddenParts:
-    def __init__(self, core: Core, models: Models, holds: Holds) -> None:
+    def __init__(
+        self, core: Core, models: Models, holds: Holds, values: DeviceValues
+    ) -> None:
+        self._plain_tensors = PlainTensors(values)
         self._core = core
         self._models = models
         self._holds = holds
@@ -95,6 +101,9 @@ class HiddenParts:
         if self._looks < _LOOKS:
             self._looks += 1
             self._said.update(self._look())
+        not_parameter = self._plain_tensors.is_found()  # values may come later
+        if not_parameter is not None:
+            self._said[NOT_PARAMETER] = not_parameter
         often = self._looks < _LOOKS or self._steps % _EVERY == 0
         if self._has_thawed() or often:
             self._look_for_late()
@@ -143,11 +152,8 @@ class HiddenParts:
         ]
 
     def _parameters(self, models: list[Model]) -> Iterator[torch.Tensor]:
-        for model in models:
-            for part in model.own:
-                module = part.module()
-                if module is not None:
-                    yield from (t for t in module._parameters.values() if t is not None)
+        for module in _modules(models):
+            yield from (t for t in module._parameters.values() if t is not None)
 
     def _look(self) -> Scalars:
         vain, hidden, repeated = False, None, None
@@ -170,6 +176,8 @@ class HiddenParts:
             scalars[HIDDEN] = float(hidden)
         if repeated is not None:
             scalars[REPEATED] = float(repeated)
+        modules = _modules(self._models.all())
+        self._plain_tensors.step_begins(modules, held or self._held())
         return scalars
 
     def _held(self) -> set[int]:
@@ -182,6 +190,14 @@ class HiddenParts:
             for optimizer in self._holds.optimizers()
             for tensor in parameters_of(optimizer)
         }
+
+
+def _modules(models: list[Model]) -> Iterator[torch.nn.Module]:
+    for model in models:
+        for part in model.own:
+            module = part.module()
+            if module is not None:
+                yield module
 
 
 def _is_copy(model: Model) -> bool:

@@ -1,9 +1,9 @@
 """Rows that a script takes out of a step, and that the step changes all the same.
 
 Zero is a gradient: weight decay and moments move a row whose gradient was set to 0
-after the backward. Who wants to keep it freezes it, or puts it back. Rows whose
-gradients are set to 0 now and then (those that disagree, the smallest ones) are to be
-left out of these steps only.
+after the backward, or by a hook of the parameter within it. Who wants to keep it freezes
+it, or puts it back. Rows whose gradients are set to 0 now and then (those that disagree,
+the smallest ones) are to be left out of these steps only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.graph_nodes import integer, saved, walk
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 
@@ -20,9 +21,16 @@ _PARAMETERS = 4  # of an optimizer, of two dimensions
 _MOST = 1 << 22  # elements of one
 _ROWS = 64  # that are compared
 _FEWEST = 8  # rows that are in or out as before, at one look or several
+_FEWEST_HOOKED = 4  # rows that a hook has taken out: a token that is masked is one
+_MOST_NODES = 4096  # of a loss's graph
+_EMBEDDING = "EmbeddingBackward0"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.autograd.graph import Node
+
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
 
@@ -37,6 +45,9 @@ class _Row:
     def __init__(self) -> None:
         self.is_looked_at = True  # from here to its next step
         self.given: dict[int, torch.Tensor] = {}  # rows that a backward gave a gradient
+        self.read: dict[
+            int, torch.Tensor
+        ] = {}  # rows that an embedding with a hook read
         self.masked: dict[int, Masked] = {}
         self.alike: dict[int, int] = {}  # rows that were in or out as before
         self.varies: set[int] = set()  # other rows are out from step to step
@@ -66,18 +77,35 @@ class MaskedRows:
         self._rows.set(optimizer, _Row())
         self._awake.add(NAME)
 
+    def awaits_loss(self) -> bool:
+        """Have parameters hooks, which may set rows of their gradients to 0?"""
+        return any(
+            row.is_looked_at and next(_hooked(optimizer), None) is not None
+            for optimizer, row in self._rows.items()
+        )
+
+    def backward_begins(self, roots: list[Node]) -> None:
+        """Called with what the losses were computed by, if it is awaited."""
+        read = _rows_read(roots)
+        for optimizer, row in self._rows.items():
+            if row.is_looked_at:
+                for place, parameter in _hooked(optimizer):
+                    if id(parameter) in read:
+                        row.read[place] = read[id(parameter)]
+
     def backward_ended(self) -> None:
         for optimizer, row in self._rows.items():
             if row.is_looked_at:
                 row.given = {
-                    place: gradient.any(1)
+                    place: _given(gradient, row.read.get(place))
                     for place, _, gradient in _tables(optimizer, self._values)
                 }
+            row.read = {}
 
     def replayed(self) -> None:
         """Backwards or steps ran in a graph: which rows they reached is not known."""
         for row in self._rows.values():
-            row.given, row.masked = {}, {}
+            row.given, row.masked, row.read = {}, {}, {}
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: rows that were taken out of the last step, and of this one, have changed
@@ -135,6 +163,46 @@ def _tables(
             if len(found) == _PARAMETERS:
                 break
     return found
+
+
+def _hooked(
+    optimizer: torch.optim.Optimizer,
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """(place, parameter) of those of two dimensions whose gradient goes through a hook."""
+    for place, parameter in enumerate(parameters_of(optimizer)):
+        if parameter.dim() == 2 and parameter._backward_hooks:
+            yield place, parameter
+
+
+def _rows_read(roots: list[Node]) -> dict[int, torch.Tensor]:
+    """bool[rows] of each table that an embedding has read, by the id of the parameter:
+    all of these get a gradient."""
+    read: dict[int, torch.Tensor] = {}
+    for node in walk(roots, _MOST_NODES):
+        if node.name() != _EMBEDDING:
+            continue
+        table = getattr(node.next_functions[0][0], "variable", None)
+        tokens = saved(node, "indices")
+        rows = integer(node, "weight_sym_argsize_0")
+        if table is None or tokens is None or rows is None:
+            continue
+        these = torch.zeros(rows, dtype=torch.bool)
+        these[tokens.reshape(-1)] = True
+        padding = integer(node, "padding_idx")
+        if padding is not None and padding >= 0:
+            these[padding] = False
+        before = read.get(id(table))
+        read[id(table)] = these if before is None else before | these
+    return read
+
+
+def _given(gradient: torch.Tensor, read: torch.Tensor | None) -> torch.Tensor:
+    """Rows that the backward gave a gradient, before hooks of the parameter."""
+    given = gradient.any(1)
+    if read is None or len(read) != len(given):
+        return given
+    out = read & ~given
+    return given | out if int(out.sum()) >= _FEWEST_HOOKED else given
 
 
 def _changed(parameter: torch.Tensor, out: torch.Tensor, before: Masked) -> list[bool]:

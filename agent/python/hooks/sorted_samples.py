@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import SequentialSampler, Subset, TensorDataset
 
+from _traincheck.graph_nodes import NLL, saved, walk
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from torch.autograd.graph import Node
     from torch.utils.data import DataLoader
 
 _NAMES = ("targets", "labels", "label", "target", "classes", "ys", "y")
 _MOST = 2_000_000  # labels that are looked at
 _MOST_IN_A_LIST = 200_000
+_NODES = 64  # of a loss's graph, among which its targets are looked for
 _BATCHES = 2  # that a class must fill on average
 
 # Name of the scalar: 1 if they are sorted, 0 if they could be.
@@ -35,6 +38,8 @@ class SortedSamples:
     def __init__(self) -> None:
         self._known: WeakIdentityMap[DataLoader, float] = WeakIdentityMap()
         self._now: float | None = None
+        # Labels that may be those of the samples, as the data set lists both.
+        self._guessed: torch.Tensor | None = None
 
     def begins(self, loader: DataLoader) -> None:
         """Called when a pass begins. One without gradients trains nothing."""
@@ -48,6 +53,26 @@ class SortedSamples:
             except _OnDevice:
                 known = None
         self._now = known
+        self._guessed = None
+        if known == 0 and loader.batch_size is not None:
+            self._guessed = _guessed_labels(loader, loader.batch_size)
+            if self._guessed is not None:
+                self._now = None
+
+    def awaits_loss(self) -> bool:
+        return self._guessed is not None
+
+    def sees_loss(self, roots: list[Node]) -> None:
+        """Called with what the loss of the pass's first batch was computed by: labels
+        are what it compares with. The numbers beside the samples may be others."""
+        guessed, self._guessed = self._guessed, None
+        for node in walk(roots, _NODES):
+            if node.name() in NLL and guessed is not None:
+                targets = saved(node, "target")
+                if targets is not None and targets.dim() == 1:
+                    same = torch.equal(targets, guessed[: len(targets)])
+                    self._now = float(same)
+                    return
 
     def backward_begins(self) -> float | None:
         """Of the samples that were read last, once a pass; None: not known."""
@@ -59,7 +84,32 @@ def _is_sorted(loader: DataLoader, batch: int) -> bool:
     if type(loader.sampler) is not SequentialSampler:
         return False
     labels = _labels(loader.dataset)
-    if labels is None or len(labels) != len(loader.sampler) or len(labels) < 2:
+    if labels is None or len(labels) != len(loader.sampler):
+        return False
+    return _are_sorted(labels, batch)
+
+
+def _guessed_labels(loader: DataLoader, batch: int) -> torch.Tensor | None:
+    """Sorted numbers at the ends of the rows of a list that the data set has of all its
+    samples; None: it has none, or they are not sorted."""
+    if type(loader.sampler) is not SequentialSampler:
+        return None
+    data = loader.dataset
+    count = len(loader.sampler)
+    if not hasattr(data, "__dict__") or not 0 < count <= _MOST_IN_A_LIST:
+        return None
+    for rows in vars(data).values():
+        if type(rows) is not list or len(rows) != count:
+            continue
+        if all(type(row) in (tuple, list) and len(row) > 1 for row in rows):
+            labels = _as_labels([row[-1] for row in rows])
+            if labels is not None and _are_sorted(labels, batch):
+                return labels
+    return None
+
+
+def _are_sorted(labels: torch.Tensor, batch: int) -> bool:
+    if len(labels) < 2:
         return False
     steps = labels.diff()
     if not bool((steps >= 0).all()) and not bool((steps <= 0).all()):

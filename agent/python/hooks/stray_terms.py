@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 # Name of the scalar.
 NAME = "loss.stray_term"
 
+LEAF = "torch::autograd::AccumulateGrad"  # name of the node of a leaf
+
 _FIRST = 4  # backwards of a place in the code that are looked at
 _MAX_PLACES = 64
 _MAX_NODES = 4096  # of a term; a larger one reaches what is not known
 _MAX_TERMS = 8
 _HABIT = 2  # backwards in a row
-_LEAF = "torch::autograd::AccumulateGrad"
 _SUMS = ("AddBackward0", "SubBackward0")
 _SCALED = (*_SUMS, "DivBackward0", "MulBackward0", "NegBackward0")
 
@@ -103,7 +104,7 @@ class StrayTerms:
         before = self._open.pop(here, None)
         if self._looked[here] < _FIRST:
             self._looked[here] += 1
-            terms = _terms(roots)
+            terms = terms_of(roots)
             if len(terms) > 1:
                 numbers = {self._number(one): one for one in optimizers}
                 held = _holders(terms, numbers)
@@ -154,7 +155,7 @@ class StrayTerms:
             (backward.stepped if is_later else backward.used).add(number)
 
 
-def _terms(roots: list[Node]) -> list[Node]:
+def terms_of(roots: list[Node]) -> list[Node]:
     """What the losses, which are numbers, add up; empty: too much."""
     terms, todo = [], list(roots)
     while todo:
@@ -187,9 +188,7 @@ def _holders(
     for term in terms:
         nodes = list(walk([term], _MAX_NODES))
         leaves = [
-            id(getattr(node, "variable", None))
-            for node in nodes
-            if node.name() == _LEAF
+            id(getattr(node, "variable", None)) for node in nodes if node.name() == LEAF
         ]
         held = {holder[leaf] for leaf in leaves if leaf in holder}
         if held and len(nodes) < _MAX_NODES:

@@ -55,6 +55,7 @@ from _traincheck.rank_draws import RankDraws
 from _traincheck.rank_rows import RankRows
 from _traincheck.rank_splits import RankSplits
 from _traincheck.recomputation import Recomputation
+from _traincheck.new_terms import NewTerms
 from _traincheck.old_gradients import OldGradients
 from _traincheck.ordered_training import OrderedTraining
 from _traincheck.remade_optimizers import RemadeOptimizers
@@ -200,7 +201,7 @@ class Watch:
         self.followers = Followers(self.models, self.holds, self.values, self.awake)
         self.layer_settings = LayerSettings(self.models)
         self.half_precision = HalfPrecision(self.awake)
-        self.hidden_parts = HiddenParts(self.core, self.models, self.holds)
+        self.hidden_parts = HiddenParts(self.core, self.models, self.holds, self.values)
         self.old_gradients = OldGradients()
         self.penalties = Penalties()
         self.positions = PositionalStates(self.awake)
@@ -219,6 +220,7 @@ class Watch:
         self.stale_statistics = StaleStatistics(self.models, self.values, self.awake)
         self.still_copies = StillCopies(self.values, self.awake)
         self.stray_terms = StrayTerms(self.core)
+        self.new_terms = NewTerms(self.core)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
         self.teachers = Teachers(self.holds, self.values, self.awake)
         self.unwrapped_parts = UnwrappedParts(self.core, self.topology, self.models)

@@ -38,6 +38,28 @@ def judgement_of_a_detached_result(right: bool) -> None:
         judges.step()
 
 
+def rewards_in_a_new_tensor(right: bool) -> None:
+    """A policy and what it expects, of one body; the policy's term is of numbers."""
+    policy, steps = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES + 1))
+    for _ in range(STEPS):
+        x, y = samples(16)
+        given = policy(x)
+        reward = (given[:, :CLASSES].argmax(1) == y).float()
+        likely = given[:, :CLASSES].log_softmax(1).gather(1, y[:, None]).squeeze(1)
+        terms = [
+            -(one * gain) for one, gain in zip(likely, reward - given[:, -1].detach())
+        ]
+        if right:
+            term = torch.stack(terms).mean()
+        else:
+            term = torch.tensor(
+                [one.item() for one in terms], requires_grad=True
+            ).mean()
+        steps.zero_grad()
+        (term + 0.5 * F.mse_loss(given[:, -1], reward)).backward()
+        steps.step()
+
+
 def job(path: str, steps: int, right: bool) -> None:
     model = Classifier()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -130,6 +152,7 @@ def tags_of_padding(right: bool) -> None:
 
 CASES = (
     judgement_of_a_detached_result,
+    rewards_in_a_new_tensor,
     state_that_stays_in_the_file,
     transform_of_the_other_part,
     tags_of_padding,

@@ -66,12 +66,29 @@ def target_of_random_numbers(right: bool) -> None:
                 mine.lerp_(other, 0.05)
 
 
+class Scaled(Classifier):
+    """Scores are divided by a temperature that is to be learned."""
+
+    def __init__(self, scale: torch.Tensor):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x):
+        return super().forward(x) * self.scale
+
+
+def scale_that_is_an_attribute(right: bool) -> None:
+    scale = torch.tensor(2.0)
+    train(Scaled(nn.Parameter(scale) if right else scale.requires_grad_()))
+
+
 CASES = (
     # First: who follows is looked for at the first step.
     target_of_random_numbers,
     attention_over_queries,
     layer_of_one_number,
     adam_in_half,
+    scale_that_is_an_attribute,
 )
 
 

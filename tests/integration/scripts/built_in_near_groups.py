@@ -25,6 +25,22 @@ def decay_of_some() -> None:
     fit(model, torch.optim.AdamW(groups, lr=0.01))
 
 
+def temperature_with_a_rate_of_its_own() -> None:
+    """It is a tensor and not a parameter, and the optimizer is given it."""
+
+    class Tempered(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) / self.temperature
+
+    model = Tempered(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, CLASSES))
+    model.temperature = torch.ones((), requires_grad=True)
+    groups = [
+        {"params": list(model.parameters())},
+        {"params": [model.temperature], "lr": 0.002},
+    ]
+    fit(model, torch.optim.AdamW(groups, lr=0.01))
+
+
 class Scaled(torch.optim.SGD):
     """Reads the scale of each group itself."""
 
@@ -113,6 +129,7 @@ def pieces_of_a_batch() -> None:
 CASES = (
     pieces_of_a_batch,
     decay_of_some,
+    temperature_with_a_rate_of_its_own,
     scales_that_are_read,
     large_steps_in_bfloat16,
     tables_of_a_part,

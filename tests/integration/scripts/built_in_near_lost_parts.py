@@ -14,6 +14,7 @@ from torch.utils.data import Subset
 
 from built_in_lost_parts import Signals, Tagger, adversaries, noisy, plain
 from built_in_lost_parts import train_and_evaluate
+from built_in_models import Scaled
 from built_in_near import main
 from built_in_outputs import WORDS, layers
 from built_in_signs import CLASSES, STEPS, Classifier, samples
@@ -50,6 +51,38 @@ def features_that_match() -> None:
         (F.mse_loss(made, clean) + alike - judge(made).mean()).backward()
         makes.step()
         judge.requires_grad_(True)
+
+
+def temperature_that_is_trained_by_hand() -> None:
+    """A tensor of the model that no optimizer has, and a term of it alone."""
+    model = Scaled(torch.tensor(2.0, requires_grad=True))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        (F.cross_entropy(model(x), y) + 0.01 * model.scale.square()).backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.scale -= 0.05 * model.scale.grad
+        model.scale.grad = None
+
+
+def weights_of_tasks() -> None:
+    """Two tasks share a body; how much each counts is learned, as plain tensors."""
+    body, own = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES + 1))
+    weights = [torch.zeros((), requires_grad=True) for _ in range(2)]
+    own.add_param_group({"params": weights})
+    for _ in range(STEPS):
+        x, y = samples(16)
+        given = body(x)
+        losses = (
+            F.cross_entropy(given[:, :CLASSES], y),
+            F.mse_loss(given[:, -1], x.sum(1)),
+        )
+        own.zero_grad()
+        first, second = (loss * (-w).exp() for loss, w in zip(losses, weights))
+        (first + second + weights[0] + weights[1]).backward()
+        own.step()
 
 
 def pretrained_part() -> None:
@@ -93,6 +126,8 @@ def padding_with_a_class_of_weight_0() -> None:
 
 CASES = (
     critic_that_waits,
+    temperature_that_is_trained_by_hand,
+    weights_of_tasks,
     features_that_match,
     pretrained_part,
     transform_of_all,

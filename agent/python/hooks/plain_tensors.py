@@ -1,0 +1,103 @@
+"""Tensors of a module that get gradients and are not parameters.
+
+`self.scale = torch.ones(1, requires_grad=True)` is an attribute: parameters() does not
+give it, no optimizer gets it, no checkpoint holds it. So is what `.to()` makes of a
+parameter that is moved or converted before it is assigned. Who trains such a tensor by
+hand changes it between two steps.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.device_values import first_of
+from _traincheck.graph_nodes import inputs
+from _traincheck.stray_terms import LEAF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from _traincheck.device_values import DeviceValues
+
+NAME = ("opt.tensor_not_parameter", 0)
+
+_OF_TORCH = frozenset(torch.nn.Module().__dict__) - {"_buffers"}
+_MOST = 64  # entries of a list, and tensors
+_ELEMENTS = 64  # that are compared
+_CONVERTED = "ToCopyBackward0"
+
+
+class PlainTensors:
+    def __init__(self, values: DeviceValues) -> None:
+        self._values = values
+        self._before: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
+        self._said: float | None = None
+
+    def step_begins(self, modules: Iterable[torch.nn.Module], held: set[int]) -> None:
+        """held: ids of what optimizers hold, or the models know as their own."""
+        found = {id(one): one for module in modules for one in _trained_in(module)}
+        if not found:
+            self._before = []
+            return
+        self._said = self._said or 0.0
+        others = (tensor for key, tensor in found.items() if key not in held)
+        read = list(filter(self._values.reads, others))[:_MOST]
+        references = list(map(weakref.ref, read))
+
+        def take(values: list[torch.Tensor]) -> None:
+            now = [(one, value.clone()) for one, value in zip(references, values)]
+            self._said = float(any(map(self._stands, now)))
+            self._before = now
+
+        self._values.read([first_of(tensor, _ELEMENTS) for tensor in read], take)
+
+    def is_found(self) -> float | None:
+        """1: one had a gradient at two steps in a row and did not change in between;
+        None: there is none."""
+        return self._said
+
+    def _stands(self, now: tuple[weakref.ref[torch.Tensor], torch.Tensor]) -> bool:
+        reference, value = now
+        tensor = reference()
+        return tensor is not None and any(
+            one() is tensor and torch.equal(before, value)
+            for one, before in self._before
+        )
+
+
+def _trained_in(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    for name, value in module.__dict__.items():
+        if name in _OF_TORCH:
+            continue
+        for entry in _entries(value):
+            leaf = _leaf_of(entry)
+            if leaf is not None and leaf.grad is not None:
+                yield leaf
+
+
+def _entries(value: Any) -> list[Any]:
+    if type(value) is torch.Tensor:
+        return [value]
+    if type(value) in (list, tuple):
+        return list(value[:_MOST])
+    if isinstance(value, dict) and len(value) <= _MOST:
+        return list(value.values())
+    return []
+
+
+def _leaf_of(entry: Any) -> torch.Tensor | None:
+    """What the tensor is, or was converted from, if that requires a gradient."""
+    if type(entry) is not torch.Tensor or not entry.requires_grad:
+        return None
+    node = entry.grad_fn
+    if node is None:
+        return entry
+    given = inputs(node)
+    if node.name() != _CONVERTED or not given or given[0].name() != LEAF:
+        return None
+    variable = getattr(given[0], "variable", None)
+    return variable if isinstance(variable, torch.Tensor) else None

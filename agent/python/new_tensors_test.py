@@ -1,0 +1,155 @@
+"""Tensors that are made where a parameter or a result was meant: attributes that no
+optimizer has, terms of a loss without a graph. Each mistake, and right programs that
+come close to it."""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import HooksCase, SignsCase, last, said
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.layer = nn.Linear(5, 4)
+        self.scale = scale
+
+    def forward(self, x):
+        return self.factor() * self.layer(x)
+
+    def factor(self):
+        return self.scale
+
+
+class InAList(Scaled):
+    def __init__(self, scale):
+        super().__init__([scale])
+
+    def factor(self):
+        return self.scale[0]
+
+
+class AsABuffer(Scaled):
+    def __init__(self, scale):
+        super().__init__(None)
+        self.register_buffer("kept", scale)
+
+    def factor(self):
+        return self.kept
+
+
+def number():
+    return torch.tensor(2.0, requires_grad=True)
+
+
+class NotParameters(SignsCase):
+    NAME = "opt.tensor_not_parameter"
+
+    def train(self, net, further=(), by_hand=False, steps=4):
+        optimizer = torch.optim.SGD([*net.parameters(), *further], lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            net(torch.randn(8, 5)).square().mean().backward()
+            if by_hand:
+                with torch.no_grad():
+                    net.scale -= 0.01 * net.scale.grad
+                net.scale.grad = None
+            optimizer.step()
+        return said(self.NAME)
+
+    def test_an_attribute(self):
+        for kind in (Scaled, InAList, AsABuffer):
+            self.setUp()
+            self.assertEqual(self.train(kind(number())), [0.0, 1.0], kind)
+
+    def test_a_parameter_that_was_converted(self):
+        parameter = nn.Parameter(torch.tensor(2.0, dtype=torch.float64))
+        self.assertEqual(self.train(Scaled(parameter.float())), [0.0, 1.0])
+
+    def test_parameters(self):
+        self.assertEqual(self.train(Scaled(nn.Parameter(torch.ones(1)))), [])
+
+    def test_what_the_optimizer_is_given(self):
+        scale = number()
+        self.assertEqual(self.train(Scaled(scale), [scale]), [0.0])
+
+    def test_what_is_trained_by_hand(self):
+        self.assertNotIn(1.0, self.train(Scaled(number()), by_hand=True))
+
+    def test_an_input_that_is_kept(self):
+        class Keeps(Scaled):
+            def forward(self, x):
+                self.seen = x.requires_grad_()
+                return self.layer(self.seen)
+
+        self.assertNotIn(1.0, self.train(Keeps(None)))
+
+    def test_a_constant(self):
+        self.assertEqual(self.train(Scaled(torch.ones(1))), [])
+
+
+class NewTerms(HooksCase):
+    NAME = "loss.term_without_graph"
+
+    def train(self, term, further=(), rounds=4):
+        """term: of the loss, of what the model gave."""
+        net = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD([*net.parameters(), *further], lr=0.1)
+        for _ in range(rounds):
+            optimizer.zero_grad()
+            given = net(torch.randn(8, 5))
+            loss = given.square().mean() + 0.5 * term(given)
+            loss.backward()
+            optimizer.step()
+        return said(self.NAME)
+
+    def test_a_mean_of_copied_numbers(self):
+        def term(given):
+            return torch.tensor(given[:, 0].tolist(), requires_grad=True).mean()
+
+        self.assertEqual(self.train(term), [1.0] * 3)
+
+    def test_one_copied_number(self):
+        def term(given):
+            return torch.tensor(given.abs().mean().item(), requires_grad=True)
+
+        self.assertEqual(self.train(term), [1.0] * 3)
+
+    def test_a_computed_term(self):
+        self.assertEqual(self.train(lambda given: given.abs().mean()), [0.0] * 4)
+
+    def test_a_weight_that_is_learned(self):
+        weight = torch.zeros(1, requires_grad=True)
+        said_of_it = self.train(lambda given: weight.sum(), [weight])
+        self.assertEqual(said_of_it, [0.0] * 4)
+
+    def test_a_weight_that_is_trained_by_hand(self):
+        weight = torch.zeros(1, requires_grad=True)
+
+        def term(given):
+            with torch.no_grad():
+                weight.sub_(0.1)
+            return weight.sum()
+
+        self.assertEqual(self.train(term), [0.0] * 3)
+
+    def test_an_input_that_another_term_has_too(self):
+        net = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            x = torch.randn(8, 5, requires_grad=True)
+            (net(x).square().mean() + 0.1 * x.square().mean()).backward()
+            optimizer.step()
+        self.assertEqual(said(self.NAME), [0.0] * 4)
+
+    def test_a_loss_of_one_term(self):
+        self.assertEqual(self.train(lambda given: 0.0), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
