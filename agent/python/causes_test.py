@@ -258,12 +258,15 @@ class Averages:
 class AverageLeftIn(CauseCase):
     NAME = "opt.average_left_in"
 
-    def train(self, *calls):
+    def train(self, *calls, anew=False):
         model, averages = Net(), Averages()
         optimizer = sgd(model)
         train_step(model, optimizer)
         for call in calls:
             getattr(averages, call)(model.parameters())
+        if anew:
+            model = Net()
+            optimizer = sgd(model)
         train_step(model, optimizer)
         return self.said()
 
@@ -272,6 +275,9 @@ class AverageLeftIn(CauseCase):
 
     def test_taken_out_again(self):
         self.assertEqual(self.train("store", "copy_to", "restore"), [0.0])
+
+    def test_another_training(self):
+        self.assertEqual(self.train("store", "copy_to", anew=True), [])
 
     def test_never_stored(self):
         self.assertEqual(self.train("copy_to"), [])

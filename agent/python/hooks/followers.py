@@ -1,6 +1,7 @@
 """Networks that follow another one slowly, and did not begin as its copy.
 
-A target network or a momentum encoder moves a small share of the way to its source
+A target network or a momentum encoder (a module, or what a class of the user's keeps in a
+list or dictionary: averaging_classes.py) moves a small share of the way to its source
 after each step. One that began from other random numbers is a stranger for the first
 hundreds of steps. A follower is known by its moves: the same share of the way for all
 elements. Where a state was loaded, source and follower may well lie apart. One whose
@@ -21,16 +22,20 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.averaging_classes import entries_of
 from _traincheck.device_values import first_of
+from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
     from _traincheck.holds import Holds
     from _traincheck.models import Models
+
+    Get = Callable[[], torch.Tensor | None]
 
 _STEPS = 24  # of all optimizers, that are looked at
 _MODULES = 2000
@@ -51,14 +56,10 @@ _NAMES = ("opt.follower_apart", "opt.follower_flees", "opt.follower_leads")
 
 
 class _Pair:
-    """One parameter of a module that follows, and that of its source."""
+    """One tensor that follows, and that of its source."""
 
-    def __init__(
-        self, follower: torch.nn.Module, source: torch.nn.Module, name: str
-    ) -> None:
-        self.follower = weakref.ref(follower)
-        self.source = weakref.ref(source)
-        self.name = name
+    def __init__(self, follower: Get, source: Get) -> None:
+        self._both = (follower, source)
         self.before: torch.Tensor | None = None
         self.apart = False
         self.follows = False
@@ -70,14 +71,9 @@ class _Pair:
 
     def tensors(self) -> list[torch.Tensor]:
         """The follower's and the source's, as they are now; none if they are gone."""
-        found = []
-        for reference in (self.follower, self.source):
-            module = reference()
-            parameters = {} if module is None else dict(module.named_parameters())
-            if self.name not in parameters:
-                return []
-            found.append(parameters[self.name])
-        return found
+        found = [get() for get in self._both]
+        tensors = [tensor for tensor in found if tensor is not None]
+        return tensors if len(tensors) == len(found) else []
 
     def look(self, now: torch.Tensor, source: torch.Tensor) -> None:
         """Called with both as they are at a step."""
@@ -102,6 +98,17 @@ class _Pair:
         low, high = _LEADS
         is_much = all(low < share < high for share in self.shares)
         return is_much and self.shares[-1] > self.shares[0] - _FALLS
+
+
+def parameter_of(module: torch.nn.Module, name: str) -> Get:
+    """None: it is gone, or has no parameter of this name."""
+    reference = weakref.ref(module)
+
+    def get() -> torch.Tensor | None:
+        owner = reference()
+        return None if owner is None else dict(owner.named_parameters()).get(name)
+
+    return get
 
 
 def _distance(now: torch.Tensor, source: torch.Tensor) -> float:
@@ -134,10 +141,20 @@ class Followers:
         self._models = models
         self._holds = holds
         self._pairs: list[_Pair] = []
+        self._keepers: WeakIdentityMap[Any, bool] = WeakIdentityMap()
+        self._has_modules = False  # among them
         self._known: int | None = None  # generation of the models, when looked for
         self._steps = 0
         self._loaded = False
         self._said: float | None = None
+
+    def updates(self, keeper: Any) -> None:
+        """Called when an object may have updated averages that it keeps."""
+        if self._steps < _STEPS and self._keepers.get(keeper) is None:
+            pair = _pair_of(keeper, self._models)
+            self._keepers.set(keeper, True)
+            if pair is not None:
+                self._pairs.append(pair)
 
     def loads(self) -> None:
         """Some module loads a state."""
@@ -148,9 +165,11 @@ class Followers:
         if self._steps < _STEPS and not self._loaded:
             self._steps += 1
             # A copy is known from the end of the first step on.
-            if not self._pairs and self._known != self._models.generation:
+            if not self._has_modules and self._known != self._models.generation:
                 self._known = self._models.generation
-                self._pairs = list(self._find())
+                found = list(self._find())
+                self._has_modules = bool(found)
+                self._pairs += found
             self._look_at(self._pairs)
         elif not self._pairs:
             self._awake.difference_update(_NAMES)  # none will follow any more
@@ -214,4 +233,17 @@ class Followers:
             name = next((n for n, shape in kind if shape.numel() >= _FEWEST), None)
             source = sources.get(kind)
             if source is not None and name is not None:
-                yield _Pair(follower, source, name)
+                yield _Pair(parameter_of(follower, name), parameter_of(source, name))
+
+
+def _pair_of(keeper: Any, models: Models) -> _Pair | None:
+    """The first entry that is large enough, of a list or dictionary with the shapes of a
+    model's parameters."""
+    for model in models.all():
+        root = model.root()
+        named = [] if root is None else list(root.named_parameters())
+        for kept in entries_of(keeper, named):
+            for name, parameter in named:
+                if parameter.numel() >= _FEWEST and kept.has(name):
+                    return _Pair(kept.getter(name), parameter_of(root, name))
+    return None

@@ -10,12 +10,12 @@ training the averages are put in without being stored, and stay.
 
 from __future__ import annotations
 
-import sys
 import types
 from typing import TYPE_CHECKING
 
+from _traincheck import averaging_classes
 from _traincheck.observing import observe
-from _traincheck.sources import is_of_user
+from _traincheck.user_classes import user_classes
 
 if TYPE_CHECKING:
     from typing import Any
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 NAME = "opt.average_left_in"
 
 _METHODS = ("store", "copy_to", "restore")
-_MODULES = ("diffusers.training_utils", "torch_ema.ema")
 _KEPT = 16  # objects that are followed
 
 
@@ -43,8 +42,15 @@ class KeptAverages:
         """Observes classes of this shape, once; called at an optimizer's first step."""
         if not self._looked:
             self._looked = True
-            for cls in _classes():
-                _observe(watch, cls)
+            averaging_classes.look(watch)
+            for cls in user_classes():
+                own = vars(cls)
+                if all(isinstance(own.get(m), types.FunctionType) for m in _METHODS):
+                    _observe(watch, cls)
+
+    def optimizer_made(self) -> None:
+        """Another training begins: what the one before left in its model stays there."""
+        self._stored.clear()
 
     def stores(self, averages: Any) -> None:
         if len(self._stored) < _KEPT:
@@ -82,26 +88,3 @@ def _observe(watch: Watch, cls: type[Any]) -> None:
     observe(watch, cls, "store", after=stores)
     observe(watch, cls, "copy_to", after=puts_in)
     observe(watch, cls, "restore", after=restores)
-
-
-def _classes() -> list[type[Any]]:
-    """Of the user's modules and of some packages, that define all these methods."""
-    found: list[type[Any]] = []
-    for module in list(sys.modules.values()):
-        names = module.__dict__ if type(module) is types.ModuleType else {}
-        if not _is_looked_through(names):
-            continue
-        for value in list(names.values()):
-            # isinstance() would run properties of the user's objects.
-            if issubclass(type(value), type) and value not in found:
-                own = vars(value)
-                if all(isinstance(own.get(m), types.FunctionType) for m in _METHODS):
-                    found.append(value)
-    return found
-
-
-def _is_looked_through(names: dict[str, Any]) -> bool:
-    name, path = names.get("__name__"), names.get("__file__")
-    if name in _MODULES or name == "__main__":
-        return True
-    return isinstance(path, str) and is_of_user(path)

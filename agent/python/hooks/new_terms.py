@@ -8,7 +8,6 @@ has a graph, so that backward raises nothing, and what that term reaches is trai
 from __future__ import annotations
 
 import collections
-import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +16,7 @@ from _traincheck.graph_nodes import walk
 from _traincheck.holds import parameters_of
 from _traincheck.places import place
 from _traincheck.stray_terms import LEAF, terms_of
+from _traincheck.tensor_marks import TensorMark, has_mark
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -39,7 +39,7 @@ class NewTerms:
         self._core = core
         self._backwards: collections.Counter[Place] = collections.Counter()
         # The new tensors among the terms, at the last backward of a place.
-        self._before: dict[Place, list[weakref.ref[torch.Tensor]]] = {}
+        self._before: dict[Place, list[TensorMark]] = {}
 
     def asks(self) -> Place | None:
         """Called once a backward: where it is, if its loss is looked at."""
@@ -64,20 +64,19 @@ class NewTerms:
         new = [
             tensor
             for tensors in alone
-            if all(type(one) is torch.Tensor and id(one) not in held for one in tensors)
+            if all(_is_plain(one) and id(one) not in held for one in tensors)
             for tensor in tensors
             if sum(any(one is tensor for one in others) for others in alone) == 1
         ]
         if len(new) == sum(map(len, alone)) and len(alone) == len(leaves):
             return None  # nothing is trained at all
         before = self._before.get(here)
-        self._before[here] = list(map(weakref.ref, new))
+        self._before[here] = list(map(TensorMark, new))
         if not new:
             return 0.0
         if not before:
             return None
-        known = [reference() for reference in before]
-        return float(all(tensor is not one for tensor in new for one in known))
+        return float(not any(mark.is_of(one) for one in new for mark in before))
 
 
 def _leaves(term: Node) -> list[torch.Tensor] | None:
@@ -89,3 +88,7 @@ def _leaves(term: Node) -> list[torch.Tensor] | None:
         getattr(node, "variable", None) for node in nodes if node.name() == LEAF
     )
     return [one for one in variables if one is not None]
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.Tensor and has_mark(tensor)

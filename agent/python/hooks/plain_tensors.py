@@ -8,7 +8,6 @@ hand changes it between two steps.
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,6 +15,7 @@ import torch
 from _traincheck.device_values import first_of
 from _traincheck.graph_nodes import inputs
 from _traincheck.stray_terms import LEAF
+from _traincheck.tensor_marks import TensorMark, has_mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,42 +31,52 @@ _ELEMENTS = 64  # that are compared
 _CONVERTED = "ToCopyBackward0"
 
 
+class _Look:
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.marks = list(map(TensorMark, tensors))
+        self.values: list[torch.Tensor] = []  # once they have come
+
+    def places_of(self, tensors: list[torch.Tensor]) -> list[tuple[int, int]]:
+        """(place here, place there) of those that are the same."""
+        return [
+            (here, there)
+            for here, mark in enumerate(self.marks)
+            for there, tensor in enumerate(tensors)
+            if mark.is_of(tensor)
+        ]
+
+
 class PlainTensors:
     def __init__(self, values: DeviceValues) -> None:
         self._values = values
-        self._before: list[tuple[weakref.ref[torch.Tensor], torch.Tensor]] = []
+        self._last = _Look([])
         self._said: float | None = None
 
     def step_begins(self, modules: Iterable[torch.nn.Module], held: set[int]) -> None:
         """held: ids of what optimizers hold, or the models know as their own."""
         found = {id(one): one for module in modules for one in _trained_in(module)}
-        if not found:
-            self._before = []
-            return
-        self._said = self._said or 0.0
-        others = (tensor for key, tensor in found.items() if key not in held)
-        read = list(filter(self._values.reads, others))[:_MOST]
-        references = list(map(weakref.ref, read))
+        if found:
+            self._said = self._said or 0.0
+        others = [tensor for key, tensor in found.items() if key not in held]
+        read = [one for one in others if has_mark(one) and self._values.reads(one)]
+        read = read[:_MOST]
+        last, now = self._last, _Look(read)
+        same = last.places_of(read)
+        self._last = now
 
         def take(values: list[torch.Tensor]) -> None:
-            now = [(one, value.clone()) for one, value in zip(references, values)]
-            self._said = float(any(map(self._stands, now)))
-            self._before = now
+            now.values = [value.clone() for value in values]
+            if last.values:
+                equal = (torch.equal(last.values[a], values[b]) for a, b in same)
+                self._said = float(any(equal))
 
-        self._values.read([first_of(tensor, _ELEMENTS) for tensor in read], take)
+        if read:
+            self._values.read([first_of(tensor, _ELEMENTS) for tensor in read], take)
 
     def is_found(self) -> float | None:
         """1: one had a gradient at two steps in a row and did not change in between;
         None: there is none."""
         return self._said
-
-    def _stands(self, now: tuple[weakref.ref[torch.Tensor], torch.Tensor]) -> bool:
-        reference, value = now
-        tensor = reference()
-        return tensor is not None and any(
-            one() is tensor and torch.equal(before, value)
-            for one, before in self._before
-        )
 
 
 def _trained_in(module: torch.nn.Module) -> Iterator[torch.Tensor]:

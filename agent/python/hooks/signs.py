@@ -186,6 +186,7 @@ class Signs:
         self._watch.schedules.made(optimizer)
         self._watch.hidden_parts.optimizer_made()
         self._watch.seeded_orders.optimizer_made()
+        self._watch.kept_averages.optimizer_made()
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before its gradients are cleared, outside of its step."""

@@ -1,0 +1,125 @@
+"""Averages that classes of the user's keep in lists and dictionaries."""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import HooksCase, said
+
+LEADS, FLEES, APART = "opt.follower_leads", "opt.follower_flees", "opt.follower_apart"
+
+
+class EMA:
+    """Entries are new tensors after each update."""
+
+    def __init__(self, model, share):
+        self.share = share
+        self.shadow = {n: p.detach().clone() for n, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model):
+        for name, p in model.named_parameters():
+            old = self.shadow[name]
+            self.shadow[name] = (1 - self.share) * old + self.share * p
+
+
+class AverageOfWeights:
+    """Entries are written to."""
+
+    def __init__(self, model, share):
+        self.share = share
+        self.kept = [p.detach().clone() for p in model.parameters()]
+
+    @torch.no_grad()
+    def __call__(self, model):
+        for mine, other in zip(self.kept, model.parameters()):
+            mine.add_(other - mine, alpha=self.share)
+
+    update = __call__
+
+
+class EmaOfOthers(AverageOfWeights):
+    def __init__(self, model, share):
+        super().__init__(model, share)
+        self.kept = [torch.randn_like(p) for p in model.parameters()]
+
+    def update(self, model):
+        self(model)
+
+
+class ShadowOfGradients:
+    """Of the shapes of the parameters, and no average of them."""
+
+    def __init__(self, model, share):
+        self.share = share
+        self.shadow = [torch.zeros_like(p) for p in model.parameters()]
+
+    def update(self, model):
+        for mine, p in zip(self.shadow, model.parameters()):
+            mine.lerp_(p.grad, self.share)
+
+
+class BestWeights:
+    """Kept by a class that averages other things."""
+
+    def __init__(self, model, share):
+        self.average_loss = 0.0
+        self.best = {n: p.detach().clone() for n, p in model.named_parameters()}
+
+    def update(self, model):
+        self.average_loss *= 0.9
+        self.best = {n: p.detach().clone() for n, p in model.named_parameters()}
+
+
+class AveragingClasses(HooksCase):
+    def train(self, kind, share=0.9, steps=20):
+        self.setUp()
+        net = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        keeper = kind(net, share)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            net(torch.randn(8, 5)).square().mean().backward()
+            optimizer.step()
+            keeper.update(net)
+        return {name: set(said(name)) for name in (LEADS, FLEES, APART)}
+
+    def test_shares_that_are_exchanged(self):
+        for kind in (EMA, AverageOfWeights):
+            self.assertEqual(self.train(kind)[LEADS], {1.0}, kind)
+
+    def test_the_wrong_sign(self):
+        for kind in (EMA, AverageOfWeights):
+            self.assertEqual(self.train(kind, -0.01)[FLEES], {1.0}, kind)
+
+    def test_one_that_begins_apart(self):
+        self.assertEqual(self.train(EmaOfOthers, 0.01)[APART], {1.0})
+
+    def test_right_ones(self):
+        for kind in (EMA, AverageOfWeights):
+            right = self.train(kind, 0.01)
+            self.assertEqual(right, dict.fromkeys((LEADS, FLEES, APART), {0.0}), kind)
+
+    def test_other_things_of_the_same_shapes(self):
+        for kind in (ShadowOfGradients, BestWeights):
+            for found in self.train(kind).values():
+                self.assertNotIn(1.0, found, kind)
+
+    def test_what_is_kept_may_go(self):
+        net = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            keeper = EMA(net, 0.9)
+            net(torch.randn(8, 5)).square().mean().backward()
+            optimizer.step()
+            keeper.update(net)
+            keeper.shadow.clear()
+        self.assertNotIn(1.0, said(LEADS))
+
+
+if __name__ == "__main__":
+    unittest.main()

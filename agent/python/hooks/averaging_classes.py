@@ -1,0 +1,130 @@
+"""Classes of the user's that keep averages of parameters in a list or a dictionary.
+
+    class EMA:
+        def __init__(self, model, decay):
+            self.shadow = {name: p.detach().clone() for name, p in model.named_parameters()}
+        def update(self, model): ...
+
+Such an average is no module, and nothing of torch's is called for it. It is found by its
+class: by the words that its name or its methods use. What its methods are called with is
+left alone; what it keeps is compared with the parameters once it was updated.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+import weakref
+from typing import TYPE_CHECKING
+
+import torch
+
+from _traincheck.identity_map import is_possible_key
+from _traincheck.observing import observe
+from _traincheck.user_classes import user_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from traincheck_core import Args
+
+    from _traincheck.watch import Watch
+
+_WORDS = frozenset(("average", "averaged", "averages", "ema", "polyak", "shadow"))
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_UPDATES = frozenset(("call", "step", "update"))  # a word of the method's name
+_MOST = 2000  # entries
+
+
+def look(watch: Watch) -> None:
+    """Observes the classes that there are; called at an optimizer's first step."""
+
+    def updates(keeper: Any, args: Args, result: Any) -> None:
+        if is_possible_key(keeper):
+            watch.followers.updates(keeper)
+
+    for cls in user_classes():
+        functions = {
+            name: one
+            for name, one in vars(cls).items()
+            if isinstance(one, types.FunctionType)
+        }
+        if _is_about_averages(cls.__name__, functions):
+            for name in functions:
+                if not _UPDATES.isdisjoint(_words(name)):
+                    observe(watch, cls, name, after=updates)
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(name)}
+
+
+def _is_about_averages(name: str, functions: dict[str, types.FunctionType]) -> bool:
+    names = {name, *functions}
+    for function in functions.values():
+        names.update(function.__code__.co_names)
+    return any(not _WORDS.isdisjoint(_words(one)) for one in names)
+
+
+class Kept:
+    """A list or dictionary of tensors, an attribute of an object; by the names of the
+    parameters that they belong to. It keeps neither alive."""
+
+    def __init__(self, keeper: Any, attribute: str, keys: dict[str, Any]) -> None:
+        self._keeper = weakref.ref(keeper)
+        self._attribute = attribute
+        self._keys = keys
+
+    def has(self, name: str) -> bool:
+        return name in self._keys
+
+    def getter(self, name: str) -> Callable[[], torch.Tensor | None]:
+        def get() -> torch.Tensor | None:
+            keeper = self._keeper()
+            entries = {} if keeper is None else vars(keeper).get(self._attribute, {})
+            key = self._keys[name]
+            try:
+                found = entries[key]
+            except (KeyError, IndexError):
+                return None
+            return found if _is_plain(found) else None
+
+        return get
+
+
+def entries_of(keeper: Any, named: list[tuple[str, torch.Tensor]]) -> Iterator[Kept]:
+    """Those of the shapes of these parameters, or of the ones among them that require a
+    gradient."""
+    trained = [(name, one) for name, one in named if one.requires_grad]
+    for attribute, value in getattr(keeper, "__dict__", {}).items():
+        for some in (named, trained):
+            keys = _keys_for(value, some)
+            if keys:
+                yield Kept(keeper, attribute, keys)
+                break
+
+
+def _keys_for(value: Any, named: list[tuple[str, torch.Tensor]]) -> dict[str, Any]:
+    """Empty: it holds other things."""
+    if not 0 < len(named) <= _MOST:
+        return {}
+    if isinstance(value, dict):
+        keys: dict[str, Any] = {name: name for name, _ in named if name in value}
+        fit = len(keys) == len(named)
+    elif type(value) is list:
+        keys = {name: place for place, (name, _) in enumerate(named)}
+        fit = len(value) == len(named)
+    else:
+        return {}
+    alike = fit and all(
+        _is_plain(value[keys[name]])
+        and value[keys[name]] is not tensor
+        and value[keys[name]].shape == tensor.shape
+        for name, tensor in named
+    )
+    return keys if alike else {}
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in (torch.Tensor, torch.nn.Parameter)

@@ -1,0 +1,36 @@
+"""Classes that the user has written, as far as modules hold them."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import TYPE_CHECKING
+
+from _traincheck.sources import is_of_user
+
+if TYPE_CHECKING:
+    from typing import Any
+
+# Packages that many copy their averages from.
+_MODULES = ("diffusers.training_utils", "torch_ema.ema")
+
+
+def user_classes() -> list[type[Any]]:
+    """Of the user's modules, and of some packages that keep averages."""
+    found: list[type[Any]] = []
+    for module in list(sys.modules.values()):
+        names = module.__dict__ if type(module) is types.ModuleType else {}
+        if not _is_looked_through(names):
+            continue
+        for value in list(names.values()):
+            # isinstance() would run properties of the user's objects.
+            if issubclass(type(value), type) and value not in found:
+                found.append(value)
+    return found
+
+
+def _is_looked_through(names: dict[str, Any]) -> bool:
+    name, path = names.get("__name__"), names.get("__file__")
+    if name in _MODULES or name == "__main__":
+        return True
+    return isinstance(path, str) and is_of_user(path)
