@@ -1,5 +1,7 @@
 """Averages that classes of the user's keep in lists and dictionaries."""
 
+import copy
+import functools
 import pathlib
 import sys
 import unittest
@@ -10,6 +12,7 @@ from torch import nn
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import HooksCase, said
 
+ITSELF = "opt.average_is_model"
 LEADS, FLEES, APART = "opt.follower_leads", "opt.follower_flees", "opt.follower_apart"
 
 
@@ -51,6 +54,39 @@ class EmaOfOthers(AverageOfWeights):
         self(model)
 
 
+class AverageOfAModel:
+    def __init__(self, model, share, copies=False):
+        self.share = share
+        self.model = model if not copies else copy.deepcopy(model)
+        self.model.requires_grad_(not copies)
+
+    @torch.no_grad()
+    def update(self, model):
+        for mine, p in zip(self.model.parameters(), model.parameters()):
+            mine.copy_((1 - self.share) * mine + self.share * p)
+
+
+class ShadowOfItsModel(EMA):
+    """Has the source, too."""
+
+    def __init__(self, model, share):
+        super().__init__(model, share)
+        self.model = model
+
+    def update(self, model):
+        super().update(self.model)
+
+
+class StepwiseAverage(ShadowOfItsModel):
+    """Goes on from the average, on purpose."""
+
+    @torch.no_grad()
+    def update(self, model):
+        super().update(model)
+        for name, p in self.model.named_parameters():
+            p.copy_(self.shadow[name])
+
+
 class ShadowOfGradients:
     """Of the shapes of the parameters, and no average of them."""
 
@@ -86,7 +122,7 @@ class AveragingClasses(HooksCase):
             net(torch.randn(8, 5)).square().mean().backward()
             optimizer.step()
             keeper.update(net)
-        return {name: set(said(name)) for name in (LEADS, FLEES, APART)}
+        return {name: set(said(name)) for name in (LEADS, FLEES, APART, ITSELF)}
 
     def test_shares_that_are_exchanged(self):
         for kind in (EMA, AverageOfWeights):
@@ -102,7 +138,19 @@ class AveragingClasses(HooksCase):
     def test_right_ones(self):
         for kind in (EMA, AverageOfWeights):
             right = self.train(kind, 0.01)
-            self.assertEqual(right, dict.fromkeys((LEADS, FLEES, APART), {0.0}), kind)
+            for name in (LEADS, FLEES, APART):
+                self.assertEqual(right[name], {0.0}, kind)
+
+    def test_the_trained_model_itself(self):
+        self.assertEqual(self.train(AverageOfAModel, 0.1)[ITSELF], {0.0, 1.0})
+
+    def test_a_copy_of_it(self):
+        copied = functools.partial(AverageOfAModel, copies=True)
+        self.assertNotIn(1.0, self.train(copied, 0.1)[ITSELF])
+
+    def test_what_has_its_source(self):
+        for kind in (ShadowOfItsModel, StepwiseAverage):
+            self.assertEqual(self.train(kind, 0.1)[ITSELF], {0.0}, kind)
 
     def test_other_things_of_the_same_shapes(self):
         for kind in (ShadowOfGradients, BestWeights):

@@ -36,6 +36,7 @@ constexpr char kBesidesScaler[] = "opt.stepped_besides_scaler";
 constexpr char kClearsFirst[] = "opt.clears_before_step";
 constexpr char kBlindForward[] = "opt.forward_without_gradients";
 constexpr char kAverageLeftIn[] = "opt.average_left_in";
+constexpr char kAverageIsModel[] = "opt.average_is_model";
 constexpr char kRoundedAway[] = "opt.rounded_away";
 constexpr char kAverageRounded[] = "opt.average_rounded_away";
 constexpr char kGradientsOld[] = "opt.gradients_are_old";
@@ -217,6 +218,10 @@ std::vector<Fact> OfUpkeep() {
       OptimizerRow<kForeign>(
           "its gradients hold those of another optimizer's loss",
           "its gradients do not hold those of another optimizer's loss", 3),
+      OptimizerRow<kAverageIsModel>(
+          "averages are written to the trained model itself, which stays as it "
+          "is",
+          "averages are not written to the trained model itself", 20),
       OptimizerRow<kAverageRounded>(
           "most elements of an averaged copy in bfloat16 or float16 stand "
           "still when it is updated",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from traincheck_core import Args
+    from traincheck_core import Args, Kwargs
 
     from _traincheck.watch import Watch
 
@@ -40,8 +40,13 @@ _MOST = 2000  # entries
 def look(watch: Watch) -> None:
     """Observes the classes that there are; called at an optimizer's first step."""
 
-    def updates(keeper: Any, args: Args, result: Any) -> None:
+    def begins(keeper: Any, args: Args, kwargs: Kwargs) -> None:
         if is_possible_key(keeper):
+            watch.averages_in_place.update_begins(keeper)
+
+    def ended(keeper: Any, args: Args, result: Any) -> None:
+        if is_possible_key(keeper):
+            watch.averages_in_place.updated(keeper)
             watch.followers.updates(keeper)
 
     for cls in user_classes():
@@ -53,7 +58,7 @@ def look(watch: Watch) -> None:
         if _is_about_averages(cls.__name__, functions):
             for name in functions:
                 if not _UPDATES.isdisjoint(_words(name)):
-                    observe(watch, cls, name, after=updates)
+                    observe(watch, cls, name, before=begins, after=ended)
 
 
 def _words(name: str) -> set[str]:

@@ -28,6 +28,7 @@ from _traincheck.group_options import GroupOptions
 from _traincheck.holds import first_trained
 from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.averages_in_place import NAME as AVERAGE_IS_MODEL
 from _traincheck.kept_averages import NAME as AVERAGE_LEFT_IN
 from _traincheck.local_backwards import NAME as LAST_IS_LOCAL
 from _traincheck.looks import looks_at, looks_at_two
@@ -282,6 +283,7 @@ class Signs:
         yield BESIDES_SCALER, watch.scaler_steps.steps(optimizer)
         yield BLIND_FORWARD, watch.blind_forwards.steps(optimizer)
         yield AVERAGE_LEFT_IN, watch.kept_averages.steps()
+        yield AVERAGE_IS_MODEL, watch.averages_in_place.is_found()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
 
     def _of_awake(

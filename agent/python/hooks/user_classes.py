@@ -13,24 +13,27 @@ if TYPE_CHECKING:
 
 # Packages that many copy their averages from.
 _MODULES = ("diffusers.training_utils", "torch_ema.ema")
+_OWN = "_traincheck."
 
 
 def user_classes() -> list[type[Any]]:
     """Of the user's modules, and of some packages that keep averages."""
-    found: list[type[Any]] = []
+    found: dict[int, type[Any]] = {}
     for module in list(sys.modules.values()):
         names = module.__dict__ if type(module) is types.ModuleType else {}
         if not _is_looked_through(names):
             continue
         for value in list(names.values()):
             # isinstance() would run properties of the user's objects.
-            if issubclass(type(value), type) and value not in found:
-                found.append(value)
-    return found
+            if issubclass(type(value), type):
+                found[id(value)] = value
+    return list(found.values())
 
 
 def _is_looked_through(names: dict[str, Any]) -> bool:
     name, path = names.get("__name__"), names.get("__file__")
     if name in _MODULES or name == "__main__":
         return True
+    if isinstance(name, str) and name.startswith(_OWN):
+        return False
     return isinstance(path, str) and is_of_user(path)

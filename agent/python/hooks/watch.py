@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from _traincheck.autocast_casts import AutocastCasts
 from _traincheck.averaged_gradients import AveragedGradients
 from _traincheck.averages import Averages
+from _traincheck.averages_in_place import AveragesInPlace
 from _traincheck.blind_forwards import BlindForwards
 from _traincheck.blind_samples import BlindSamples
 from _traincheck.carried_states import CarriedStates
@@ -214,6 +215,7 @@ class Watch:
         self.scaler_steps = ScalerSteps()
         self.blind_forwards = BlindForwards(self.models)
         self.kept_averages = KeptAverages()
+        self.averages_in_place = AveragesInPlace(self.holds, self.values)
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.stateless_resumes = StatelessResumes(self.awake)

@@ -55,6 +55,29 @@ def copy_without_statistics(right: bool) -> None:
     teach(update)
 
 
+class WeightAverage:
+    def __init__(self, model, average) -> None:
+        self.model, self.average = model, average
+
+    @torch.no_grad()
+    def update(self) -> None:
+        for mine, other in zip(self.average.parameters(), self.model.parameters()):
+            mine.copy_(0.9 * mine + 0.1 * other)
+
+
+def average_without_a_copy(right: bool) -> None:
+    model = Classifier()
+    average = copy.deepcopy(model).requires_grad_(False) if right else model
+    averages = WeightAverage(model, average)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        averages.update()
+
+
 def means_taken_for_sums(right: bool) -> None:
     """Of likelihoods of texts: their means are divided by the lengths again."""
     model = Writer(causal=True)
@@ -109,6 +132,7 @@ def shares_taken_in_each_step(right: bool) -> None:
 
 CASES = (
     copy_without_statistics,
+    average_without_a_copy,
     means_taken_for_sums,
     last_group_divided_by_all,
     shares_taken_in_each_step,

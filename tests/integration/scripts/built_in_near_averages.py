@@ -35,6 +35,38 @@ def copy_in_training_mode() -> None:
     teach(update, prepare=nn.Module.train)
 
 
+class ShadowWeights:
+    """Each epoch goes on from the average."""
+
+    def __init__(self, model) -> None:
+        self.model = model
+        self.shadow = {n: p.detach().clone() for n, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        for name, p in self.model.named_parameters():
+            self.shadow[name].lerp_(p, 0.1)
+
+    @torch.no_grad()
+    def step_ended(self) -> None:
+        for name, p in self.model.named_parameters():
+            p.copy_(self.shadow[name])
+
+
+def epochs_from_the_average() -> None:
+    model = Classifier()
+    averages = ShadowWeights(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        averages.update()
+        if step % 8 == 7:
+            averages.step_ended()
+
+
 def copy_of_a_frozen_norm() -> None:
     """The student's statistics stand as well."""
     student, optimizer, teacher = normed()
@@ -95,6 +127,7 @@ def rates_that_fall_by_a_factor() -> None:
 CASES = (
     rates_that_fall_by_a_factor,
     copy_of_statistics,
+    epochs_from_the_average,
     copy_in_training_mode,
     copy_of_a_frozen_norm,
     means_over_texts_and_tokens,
