@@ -182,6 +182,24 @@ class StaleStatistics(HooksCase):
     def test_an_average_of_parameters(self):
         self.assertEqual(self.train(self.lerp), [1.0])
 
+    def test_an_average_within_a_module_in_training_mode(self):
+        class Average(nn.Module):
+            def __init__(self, model):
+                super().__init__()
+                self.module = copy.deepcopy(model).eval()
+
+            def forward(self, x):
+                return self.module(x)
+
+            def train(self, mode=True):
+                self.training = True
+                return self
+
+        def update(average, model):
+            self.lerp(average.module, model)
+
+        self.assertEqual(self.train(update, Average), [1.0])
+
     def test_an_average_of_buffers_too(self):
         def update(average, model):
             self.lerp(average, model)

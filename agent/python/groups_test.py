@@ -191,6 +191,34 @@ class MixedBatches(HooksCase):
         ):
             self.assertEqual(self.of(lambda parts: [sum(parts)], steps), [])
 
+    def classify(self, view, samples=8, steps=4):
+        HooksCase.setUp(self)
+        tokens = nn.Linear(self.WIDTH, 4)(torch.randn(samples, steps, self.WIDTH))
+        mixed = view(tokens)
+        scores = nn.Linear(4, 3)(mixed.square().mean(tuple(range(mixed.dim() - 2))))
+        targets = torch.arange(len(scores)) % 3
+        F.cross_entropy(scores, targets).backward()
+        return said(self.NAME)
+
+    def test_rows_of_several_samples(self):
+        """[samples, tokens] is taken for [tokens, samples] by a view, and back."""
+
+        def swap(x):
+            first, second, size = x.shape
+            mixed = x.view(second, first, size)
+            return mixed.tanh().view(first, second, size).transpose(0, 1)
+
+        self.assertIn(1.0, self.classify(swap))
+        self.assertNotIn(1.0, self.classify(lambda x: x.transpose(0, 1)))
+
+    def test_windows_of_samples(self):
+        """Samples of eight tokens, each cut into two windows of four."""
+
+        def cut(x):
+            return x.view(8, 4, 4).mean(1).view(4, 2, 4).transpose(0, 1)
+
+        self.assertNotIn(1.0, self.classify(cut, samples=4, steps=8))
+
     def test_of_what_was_computed(self):
         order, layer = (self.STEPS, self.SAMPLES, 4), nn.GRU(4, 4)
         below = nn.Linear(self.WIDTH, 4)

@@ -3,6 +3,7 @@ them."""
 
 import pathlib
 import sys
+import tempfile
 import unittest
 
 import torch
@@ -20,6 +21,44 @@ class ScheduleCase(SignsCase):
     def values(self):
         """What was said; "not a number" says that there is no word of it any more."""
         return {value for value in said(self.NAME) if value == value}
+
+
+class MilestonesToCome(ScheduleCase):
+    NAME = "schedule.state_not_saved"
+
+    def resume(self, make, at=None, **progress):
+        """A second job goes on from the file of the first, before a milestone; at: the
+        epoch that it sets by hand."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "last.pt")
+            for _ in range(2):
+                optimizer = torch.optim.Adam(self.net.parameters(), lr=0.1)
+                scheduler = make(optimizer)
+                if path.exists():
+                    optimizer.load_state_dict(torch.load(path)["optimizer"])
+                for _ in range(2):
+                    self.step(optimizer=optimizer)
+                    if path.exists() and at is not None:
+                        scheduler.last_epoch = at
+                    if scheduler is not None:
+                        scheduler.step()
+                torch.save({"optimizer": optimizer.state_dict(), **progress}, path)
+        return self.values()
+
+    def test_one_that_is_not_saved(self):
+        milestones = lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [6, 9])
+        self.assertEqual(self.resume(milestones, epoch=1), {1.0})
+        self.setUp()
+        self.assertEqual(self.resume(milestones, at=1, epoch=1), {0.0})
+
+    def test_a_file_that_says_nothing_of_epochs(self):
+        steps = lambda optimizer: lr_scheduler.StepLR(optimizer, 6)
+        self.assertEqual(self.resume(steps), set())
+        self.setUp()
+        self.assertEqual(self.resume(steps, epoch=0), set())
+
+    def test_no_schedule(self):
+        self.assertEqual(self.resume(lambda optimizer: None, epoch=1), set())
 
 
 class VanishingRates(ScheduleCase):

@@ -176,7 +176,7 @@ class Padding(HooksCase):
 class Averages(HooksCase):
     NAME = "loader.averages_without_statistics"
 
-    def evaluate(self, gathers):
+    def evaluate(self, gathers, prepare=nn.Module.eval):
         HooksCase.setUp(self)
         net = nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4))
         average = torch.optim.swa_utils.AveragedModel(net)
@@ -190,7 +190,7 @@ class Averages(HooksCase):
                 WATCH.shadows.update()  # as when a step closes
                 average.update_parameters(net)
         gathers(loader, average)
-        average.eval()
+        prepare(average)
         with torch.no_grad():
             for x in loader:
                 average(x)
@@ -207,6 +207,9 @@ class Averages(HooksCase):
 
         update = torch.optim.swa_utils.update_bn
         self.assertIn(1.0, self.evaluate(with_momentum_0))
+        # The wrapper around the copy may be in training mode: it has no statistics.
+        of_the_copy = lambda average: average.module.eval()
+        self.assertIn(1.0, self.evaluate(with_momentum_0, of_the_copy))
         for right in (update, lambda loader, average: None):
             self.assertEqual(set(self.evaluate(right)), {0.0})
 

@@ -93,6 +93,54 @@ class NotParameters(SignsCase):
         self.assertEqual(self.train(Scaled(torch.ones(1))), [])
 
 
+class LeftOutParts(SignsCase):
+    NAME = "opt.part_left_out"
+
+    def train(self, *held, load=(), steps=4, later=()):
+        self.setUp()
+        net = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 4))
+        for part in load:
+            net[part].load_state_dict(
+                nn.Linear(*net[part].weight.shape[::-1]).state_dict()
+            )
+        parts = [p for part in held for p in net[part].parameters()]
+        optimizers = [torch.optim.SGD(parts, lr=0.1)]
+        for _ in range(steps):
+            net.zero_grad()
+            net(torch.randn(8, 5)).square().mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+            if later and len(optimizers) == 1:
+                more = [p for part in later for p in net[part].parameters()]
+                optimizers.append(torch.optim.SGD(more, lr=0.1))
+        return said(self.NAME)
+
+    def test_a_head_that_is_in_no_group(self):
+        self.assertEqual(self.train(0, 1), [0.0, 1.0])
+
+    def test_all_of_it(self):
+        self.assertEqual(self.train(0, 1, 2), [0.0])
+
+    def test_a_head_alone(self):
+        self.assertEqual(self.train(2), [])
+
+    def test_what_was_loaded(self):
+        self.assertEqual(self.train(1, 2, load=[0]), [0.0])
+
+    def test_what_was_trained_before(self):
+        self.setUp()
+        net = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 4))
+        for parts in (net, net[1:]):
+            optimizer = torch.optim.SGD(parts.parameters(), lr=0.1)
+            for _ in range(3):
+                net(torch.randn(8, 5)).square().mean().backward()
+                optimizer.step()
+        self.assertNotIn(1.0, said(self.NAME))
+
+    def test_an_optimizer_that_is_made_later(self):
+        self.assertEqual(set(self.train(0, 1, later=[2])), {0.0})
+
+
 class NewTerms(HooksCase):
     NAME = "loss.term_without_graph"
 

@@ -17,6 +17,7 @@ constexpr char kDiscards[] = "opt.discards_backwards";
 constexpr char kStateLost[] = "opt.loaded_state_lost";
 constexpr char kFrozenInVain[] = "opt.frozen_in_vain";
 constexpr char kHidden[] = "opt.parts_hidden";
+constexpr char kPartLeftOut[] = "opt.part_left_out";
 constexpr char kNotParameter[] = "opt.tensor_not_parameter";
 constexpr char kMadeInForward[] = "opt.layers_made_in_forward";
 constexpr char kMadeAnew[] = "opt.made_anew";
@@ -263,6 +264,11 @@ std::vector<Fact> OfGroups() {
           "groups that differ in their scale of the learning rate have "
           "different rates",
           16)),
+      OptimizerRow<kPartLeftOut>(
+          "a part of its model gets gradients, and no optimizer was given it",
+          "every part of its model that gets gradients was given to an "
+          "optimizer",
+          20),
       OptimizerRow<kOneRounded>(
           "a parameter in bfloat16 or float16 stands still",
           "each of its parameters in bfloat16 or float16 changes", 16),

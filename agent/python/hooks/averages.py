@@ -60,7 +60,7 @@ class Averages:
     def evaluates(self, model: Model) -> None:
         """Called before an outermost forward that does not train."""
         root = model.root()
-        if root is None or not model.shadow_of or root.training:
+        if root is None or not model.shadow_of:
             return
         norms = list(self._norms(root))
         few = self._few(root)

@@ -10,12 +10,16 @@ in it. A copy of a model that is trained by hand for a while needs no optimizer.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 
 from _traincheck.holds import parameters_of
+from _traincheck.left_out_parts import LeftOutParts
+from _traincheck.left_out_parts import NAME as PART_LEFT_OUT
 from _traincheck.observing import observe
+from _traincheck.parts import modules_of
 from _traincheck.plain_tensors import NAME as NOT_PARAMETER
 from _traincheck.plain_tensors import PlainTensors
 
@@ -55,6 +59,7 @@ class HiddenParts:
         self, core: Core, models: Models, holds: Holds, values: DeviceValues
     ) -> None:
         self._plain_tensors = PlainTensors(values)
+        self._left_out_parts = LeftOutParts(models)
         self._core = core
         self._models = models
         self._holds = holds
@@ -81,6 +86,11 @@ class HiddenParts:
     def optimizer_made(self) -> None:
         """Much is frozen and thawed just before."""
         self._looks = 0
+        self._left_out_parts.optimizer_made()
+
+    def loads(self, module: torch.nn.Module, state: Any) -> None:
+        """Called when a module has taken over a state."""
+        self._left_out_parts.loads(module, state)
 
     def registers(self, module: torch.nn.Module, parameter: Any) -> None:
         """Called before a module gets a parameter, or a place for one: None."""
@@ -104,6 +114,11 @@ class HiddenParts:
         not_parameter = self._plain_tensors.is_found()  # values may come later
         if not_parameter is not None:
             self._said[NOT_PARAMETER] = not_parameter
+        if self._left_out_parts.looks():
+            self._left_out_parts.step_begins(self._held_ids())
+        part_left_out = self._left_out_parts.is_found()
+        if part_left_out is not None:
+            self._said[PART_LEFT_OUT] = part_left_out
         often = self._looks < _LOOKS or self._steps % _EVERY == 0
         if self._has_thawed() or often:
             self._look_for_late()
@@ -152,7 +167,7 @@ class HiddenParts:
         ]
 
     def _parameters(self, models: list[Model]) -> Iterator[torch.Tensor]:
-        for module in _modules(models):
+        for module in chain.from_iterable(modules_of(model.own) for model in models):
             yield from (t for t in module._parameters.values() if t is not None)
 
     def _look(self) -> Scalars:
@@ -176,8 +191,10 @@ class HiddenParts:
             scalars[HIDDEN] = float(hidden)
         if repeated is not None:
             scalars[REPEATED] = float(repeated)
-        modules = _modules(self._models.all())
-        self._plain_tensors.step_begins(modules, held or self._held())
+        every = (modules_of(model.own) for model in self._models.all())
+        self._plain_tensors.step_begins(
+            chain.from_iterable(every), held or self._held()
+        )
         return scalars
 
     def _held(self) -> set[int]:
@@ -190,14 +207,6 @@ class HiddenParts:
             for optimizer in self._holds.optimizers()
             for tensor in parameters_of(optimizer)
         }
-
-
-def _modules(models: list[Model]) -> Iterator[torch.nn.Module]:
-    for model in models:
-        for part in model.own:
-            module = part.module()
-            if module is not None:
-                yield module
 
 
 def _is_copy(model: Model) -> bool:

@@ -37,10 +37,10 @@ _MOST_BETWEEN = 16
 NAME = "loss.mixes_rows"
 
 
-def mixes(view: Node, graph: Graph) -> bool | None:
-    """None: it is no view of [a, b, c] as a matrix of a or b rows, or as [b, a, c], and
-    no recurrence over a view of the batch; or it may put neighbours side by side, as
-    windows of one sequence."""
+def mixes(view: Node, graph: Graph, samples: set[int]) -> bool | None:
+    """samples: numbers of labels of the losses, one a sample. None: it is no view of
+    [a, b, c] as a matrix of a or b rows, or as [b, a, c], and no recurrence over a view
+    of the batch; or it may put neighbours side by side, as windows of one sequence."""
     if view.name() in RECURRENCES:
         recurrence = steps_and_sequences(view)
         return None if recurrence is None else _mixes_batch(view, *recurrence)
@@ -53,7 +53,9 @@ def mixes(view: Node, graph: Graph) -> bool | None:
         return None
     if result == (second, first, size):
         apart = first % second != 0 and second % first != 0
-        return True if apart or _is_read_by_steps(view, graph) else None
+        # Rows that are longer than a sample hold several.
+        joins = first in samples and first % second == 0
+        return True if apart or joins or _is_read_by_steps(view, graph) else None
     if result == (second, first * size):
         apart = first % second != 0 and second % first != 0
         return True if apart or _is_of_layers(view, first) else None

@@ -90,6 +90,16 @@ class Models:
         row = self._by_module.get(naming.unwrap(module)[0])
         return row[0] if row is not None else None
 
+    def held_by(self, model: Model) -> Model:
+        """The copy that the class of this model holds and calls, if it is no more than
+        that; else the model itself."""
+        root = model.root()
+        if root is None or model.shadow_of or len(model.own) > 1:
+            return model
+        rows = (self._by_module.get(child) for child in root._modules.values() if child)
+        copies = [row[0] for row in rows if row is not None and row[0].shadow_of]
+        return copies[0] if len(copies) == 1 else model
+
     def ensure(self, module: torch.nn.Module, name: str | None = None) -> Model | None:
         """As find; a module with variables becomes a model, called by its class
         or by `name`."""

@@ -40,10 +40,11 @@ class _Roots:
             watch.teachers.forward_begins(model)
         if not trains:
             if model is not None:
-                watch.averages.evaluates(model)
                 watch.evaluations.evaluates(model)
-                watch.still_copies.evaluates(model)
-                watch.stale_statistics.evaluates(model)
+                evaluated = watch.models.held_by(model)
+                watch.averages.evaluates(evaluated)
+                watch.still_copies.evaluates(evaluated)
+                watch.stale_statistics.evaluates(evaluated)
             return
         watch.signs.forward_begins()
         watch.blind_samples.forward_begins()

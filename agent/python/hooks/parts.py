@@ -14,6 +14,7 @@ import torch
 from _traincheck import naming
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from traincheck_core import Core
@@ -113,3 +114,11 @@ def _collect(
         if tensor is not None:
             variables.append(variable)
             tensors.append(tensor)
+
+
+def modules_of(parts: Iterable[Part]) -> Iterator[torch.nn.Module]:
+    """Those that are still there."""
+    for part in parts:
+        module = part.module()
+        if module is not None:
+            yield module

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch.optim import lr_scheduler
+
 from _traincheck.file_entries import entries_of
 from _traincheck.hyper_parameters import number_of, rates_of
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
@@ -24,15 +26,19 @@ if TYPE_CHECKING:
 NOT_LOADED = "schedule.state_not_loaded"
 NOT_SAVED = "schedule.state_not_saved"
 
+_WAITING = (lr_scheduler.MultiStepLR, lr_scheduler.StepLR)
+
 
 class ResumedSchedules:
     def __init__(self) -> None:
         # Has a file held the state of an optimizer, and of a schedule that had begun?
         self._resumes = False
         self._read = False
-        # Optimizers that have taken over a state, and not stepped since: had a schedule
-        # moved its rate?
-        self._resumed: WeakIdentityMap[Any, bool] = WeakIdentityMap()
+        self._had_epochs = False  # has one said that the training had finished some?
+        # Optimizers that have taken over a state, and not stepped since: did that have a
+        # schedule, and had this moved the rate?
+        self._resumed: WeakIdentityMap[Any, tuple[bool, bool]] = WeakIdentityMap()
+        self._waits: WeakIdentityMap[Any, bool] = WeakIdentityMap()
         self._rates: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()  # loaded
         self._restored: WeakIdentityMap[Any, bool] = WeakIdentityMap()  # schedulers
 
@@ -40,11 +46,15 @@ class ResumedSchedules:
         """Called with what torch.load has given."""
         self._resumes = self._resumes or holds_optimizer(content)
         self._read = self._read or any(map(_is_schedule, entries_of(content)))
+        self._had_epochs = self._had_epochs or any(
+            map(_has_epochs, entries_of(content))
+        )
 
     def optimizer_loads(self, optimizer: torch.optim.Optimizer, state: Any) -> None:
         if self._resumes and isinstance(state, dict) and state.get("state"):
-            self._resumed.set(optimizer, _has_moved(state.get("param_groups")))
-            self._rates.set(optimizer, rates_of(state.get("param_groups")))
+            groups = state.get("param_groups")
+            self._resumed.set(optimizer, (_has_schedule(groups), _has_moved(groups)))
+            self._rates.set(optimizer, rates_of(groups))
 
     def scheduler_made(self, optimizer: Any) -> None:
         """Called before it sets its first rate. A program that has given the optimizer
@@ -63,18 +73,48 @@ class ResumedSchedules:
     ) -> dict[str, float]:
         """schedulers: the optimizer's. Of its first step after a load; empty: there is
         no schedule, or no resume."""
-        moved = self._resumed.get(optimizer)
+        resumed = self._resumed.get(optimizer)
         self._resumed.discard(optimizer)
         self._rates.discard(optimizer)
-        if moved is None or not schedulers or not (self._read or moved):
+        if self._waits.get(optimizer):
+            return self._after_waiting(optimizer, schedulers)
+        if resumed is None or not schedulers:
             return {}
-        anew = not any(map(self._goes_on, schedulers))
-        return {NOT_LOADED if self._read else NOT_SAVED: float(anew)}
+        has_schedule, moved = resumed
+        if self._read or moved:
+            anew = not any(map(self._goes_on, schedulers))
+            return {NOT_LOADED if self._read else NOT_SAVED: float(anew)}
+        if has_schedule and self._had_epochs:
+            self._waits.set(optimizer, True)
+        return {}
+
+    def _after_waiting(
+        self, optimizer: torch.optim.Optimizer, schedulers: list[Any]
+    ) -> dict[str, float]:
+        """Of schedules whose rate says nothing until their first milestone: where are
+        they once they have stepped?"""
+        waiting = [one for one in schedulers if isinstance(one, _WAITING)]
+        epochs = [number_of(one.last_epoch) or 0 for one in waiting]
+        if waiting and not any(epochs):
+            return {}
+        self._waits.discard(optimizer)
+        restored = any(self._restored.get(one) is not None for one in waiting)
+        return {NOT_SAVED: float(max(epochs) <= 1 and not restored)} if waiting else {}
 
     def _goes_on(self, scheduler: Any) -> bool:
         epoch = number_of(getattr(scheduler, "last_epoch", None))
         restored = self._restored.get(scheduler) is not None
         return restored or epoch is None or epoch > 0
+
+
+def _has_epochs(entry: Any) -> bool:
+    epoch = number_of(entry.get("epoch")) if isinstance(entry, dict) else None
+    return epoch is not None and epoch >= 1
+
+
+def _has_schedule(groups: Any) -> bool:
+    """Of an optimizer's state: was it saved while a schedule had the optimizer?"""
+    return isinstance(groups, list) and any("initial_lr" in group for group in groups)
 
 
 def _has_moved(groups: Any) -> bool:

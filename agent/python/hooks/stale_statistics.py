@@ -72,7 +72,7 @@ class StaleStatistics:
     def evaluates(self, model: Model) -> None:
         """Called before an outermost forward without gradients."""
         root = model.root()
-        if root is None or not model.shadow_of or root.training:
+        if root is None or not model.shadow_of:
             return
         row = self._copies.get(root)
         if row is None:
@@ -126,7 +126,7 @@ class StaleStatistics:
             return None
         theirs = dict(source.named_modules())
         for name, module in root.named_modules():
-            twin = theirs.get(name.removeprefix("module."), theirs.get(name))
+            twin = theirs.get(name, theirs.get(name.partition(".")[2]))
             if isinstance(module, _BatchNorm) and isinstance(twin, _BatchNorm):
                 if module.running_mean is not None and twin is not module:
                     return _Copy(module, twin)

@@ -104,7 +104,9 @@ class _Sequences:
                 self._see_loss(node)
             else:
                 self._see_layer(node)
-                self._found.add(mixed_rows.NAME, mixed_rows.mixes(node, self._graph))
+                self._found.add(
+                    mixed_rows.NAME, mixed_rows.mixes(node, self._graph, self._samples)
+                )
                 for raw, value in raw_inputs.findings(node).items():
                     self._found.add(raw, value)
 

@@ -82,6 +82,16 @@ def scale_that_is_an_attribute(right: bool) -> None:
     train(Scaled(nn.Parameter(scale) if right else scale.requires_grad_()))
 
 
+def head_in_no_group(right: bool) -> None:
+    """Groups by the parts of the model, of which one is not handed on."""
+    body, norm, head = nn.Linear(8, 16), nn.LayerNorm(16), nn.Linear(16, CLASSES)
+    model = nn.Sequential(body, nn.Tanh(), norm, head)
+    groups = [{"params": part.parameters()} for part in (body, norm)]
+    if right:
+        groups.append({"params": head.parameters()})
+    train(model, optimizer=torch.optim.SGD(groups, lr=0.05))
+
+
 CASES = (
     # First: who follows is looked for at the first step.
     target_of_random_numbers,
@@ -89,6 +99,7 @@ CASES = (
     layer_of_one_number,
     adam_in_half,
     scale_that_is_an_attribute,
+    head_in_no_group,
 )
 
 
