@@ -54,6 +54,20 @@ class Detection(harness.SharedDaemonCase):
             shown["evidence"],
         )
 
+    def assert_drift_follows_from_the_bypass(self, run, violations):
+        listed = ("violations", "list", "--run", run, "--by-incident")
+        (incident,) = self.daemon.ctl(*listed)
+        self.assertIn("bypasses DistributedDataParallel", incident["headline"])
+        if incident["first_step"] < 2:
+            return  # what begins with the training may have causes of its own
+        follows = {v["id"]: v for v in incident["follows"]}
+        consistent = {v["id"] for v in violations if v["relation"] == "Consistent"}
+        self.assertLessEqual(consistent, set(follows), incident)
+        gradients = [v for v in follows.values() if "gradients differ" in v["headline"]]
+        self.assertTrue(gradients, follows)
+        for violation in gradients:
+            self.assertEqual(violation["cause"], incident["id"])
+
     def assert_stored_check_agrees(self, run, shown, violations):
         """A check of the stored run says what the live one said."""
         again = self.daemon.ctl("check", "--run", run, "--set", "builtin,rules")
@@ -117,6 +131,7 @@ class Detection(harness.SharedDaemonCase):
                     run, drift, *varied, f"--fault-step={fault_step}"
                 )
                 self.assert_drift_caught(violations, fault_step)
+                self.assert_drift_follows_from_the_bypass(run, violations)
                 self.assert_stored_check_agrees(run, shown, violations)
             with self.subTest(fault="none (drift)", varied=varied):
                 _, _, violations = self.check(
