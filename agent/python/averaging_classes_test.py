@@ -87,6 +87,21 @@ class StepwiseAverage(ShadowOfItsModel):
             p.copy_(self.shadow[name])
 
 
+class TrainerWithAnEma:
+    """Steps in a method of its own, and hardly moves at first."""
+
+    def __init__(self, model, share):
+        self.model, self.ema = model, None
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-9)
+
+    def update(self, model):
+        self.optimizer.zero_grad()
+        model(torch.randn(8, 5)).square().mean().backward()
+        self.optimizer.step()
+        if self.ema is not None:
+            self.ema.update(model)
+
+
 class ShadowOfGradients:
     """Of the shapes of the parameters, and no average of them."""
 
@@ -147,6 +162,9 @@ class AveragingClasses(HooksCase):
     def test_a_copy_of_it(self):
         copied = functools.partial(AverageOfAModel, copies=True)
         self.assertNotIn(1.0, self.train(copied, 0.1)[ITSELF])
+
+    def test_a_trainer_that_steps(self):
+        self.assertNotIn(1.0, self.train(TrainerWithAnEma)[ITSELF])
 
     def test_what_has_its_source(self):
         for kind in (ShadowOfItsModel, StepwiseAverage):

@@ -4,7 +4,9 @@
     ...
     a.copy_(decay * a + (1 - decay) * p)      # of one tensor: it stays what it is
 
-An update then writes to the parameters that are trained, and changes none of them.
+An update then writes to the parameters that are trained, and changes none of them. A
+trainer that has averages among others may step in such a method: a small rate changes
+little, too, so that calls in which an optimizer steps say nothing.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class _Row:
         self.looks = 0
         self.alike = 0  # looks at which an update wrote what was there
         # Before the update that runs.
+        self.steps = 0
         self.version = 0
         self.before: torch.Tensor | None = None
 
@@ -48,6 +51,7 @@ class AveragesInPlace:
         self._holds = holds
         self._values = values
         self._rows: WeakIdentityMap[Any, _Row] = WeakIdentityMap()
+        self._steps = 0  # of all optimizers
         self._said: float | None = None
 
     def update_begins(self, keeper: Any) -> None:
@@ -57,6 +61,8 @@ class AveragesInPlace:
             self._rows.set(keeper, row)
         row.before = None
         if row.looks < _LOOKS:
+            row.looks += 1
+            row.steps = self._steps
             parameter = self._trained_of(keeper)
             if parameter is not None:
                 row.version = parameter._version
@@ -68,9 +74,8 @@ class AveragesInPlace:
             return
         before, row.before = row.before, None
         parameter = self._trained_of(keeper)
-        if parameter is None:
+        if parameter is None or row.steps != self._steps:
             return
-        row.looks += 1
         now = parameter.detach().flatten()[:_ELEMENTS]
         most = _ROUNDED * float(before.abs().max())
         row.alike += (
@@ -80,9 +85,10 @@ class AveragesInPlace:
         )
         self._said = float(bool(self._said) or row.alike >= _AGREE)
 
-    def is_found(self) -> float | None:
-        """1: an average is the trained model itself; None: no object that keeps
+    def optimizer_steps(self) -> float | None:
+        """Called as a step begins. 1: an average is the trained model itself; None: no object that keeps
         averages has a trained model."""
+        self._steps += 1
         return self._said
 
     def _trained_of(self, keeper: Any) -> torch.nn.Parameter | None:
@@ -103,5 +109,6 @@ class AveragesInPlace:
 def _modules_of(keeper: Any) -> Iterator[torch.nn.Module]:
     own = getattr(keeper, "__dict__", {})
     for value in (*own.values(), *own.get("_modules", {}).values()):
-        if isinstance(value, torch.nn.Module):
+        # isinstance() would run properties of the user's objects.
+        if issubclass(type(value), torch.nn.Module):
             yield value

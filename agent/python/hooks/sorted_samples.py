@@ -6,6 +6,7 @@ of one class each: the model forgets each class while it learns the next one.
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 import torch
@@ -38,8 +39,10 @@ class SortedSamples:
     def __init__(self) -> None:
         self._known: WeakIdentityMap[DataLoader, float] = WeakIdentityMap()
         self._now: float | None = None
-        # Labels that may be those of the samples, as the data set lists both.
-        self._guessed: torch.Tensor | None = None
+        # Labels that may be those of the samples, as the data set lists both: of a
+        # loader, looked for at its first pass.
+        self._guessed: tuple[weakref.ref[DataLoader], torch.Tensor] | None = None
+        self._was_guessed: WeakIdentityMap[DataLoader, bool] = WeakIdentityMap()
 
     def begins(self, loader: DataLoader) -> None:
         """Called when a pass begins. One without gradients trains nothing."""
@@ -54,10 +57,13 @@ class SortedSamples:
                 known = None
         self._now = known
         self._guessed = None
-        if known == 0 and loader.batch_size is not None:
-            self._guessed = _guessed_labels(loader, loader.batch_size)
-            if self._guessed is not None:
-                self._now = None
+        if known != 0 or loader.batch_size is None:
+            return
+        if self._was_guessed.get(loader) is None:
+            self._was_guessed.set(loader, True)
+            labels = _guessed_labels(loader, loader.batch_size)
+            if labels is not None:
+                self._guessed, self._now = (weakref.ref(loader), labels), None
 
     def awaits_loss(self) -> bool:
         return self._guessed is not None
@@ -66,13 +72,16 @@ class SortedSamples:
         """Called with what the loss of the pass's first batch was computed by: labels
         are what it compares with. The numbers beside the samples may be others."""
         guessed, self._guessed = self._guessed, None
+        if guessed is None:
+            return
+        loader, labels = guessed[0](), guessed[1]
         for node in walk(roots, _NODES):
-            if node.name() in NLL and guessed is not None:
-                targets = saved(node, "target")
-                if targets is not None and targets.dim() == 1:
-                    same = torch.equal(targets, guessed[: len(targets)])
-                    self._now = float(same)
-                    return
+            targets = saved(node, "target") if node.name() in NLL else None
+            if targets is not None and targets.dim() == 1:
+                self._now = float(torch.equal(targets, labels[: len(targets)]))
+                if loader is not None:
+                    self._known.set(loader, self._now)
+                return
 
     def backward_begins(self) -> float | None:
         """Of the samples that were read last, once a pass; None: not known."""
