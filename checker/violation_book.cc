@@ -44,7 +44,9 @@ IncidentPart PartOf(const Violation& violation) {
           .subjects = violation.subjects,
           .place = violation.place,
           .advice = violation.notes.advice,
-          .learned = violation.learned};
+          .learned = violation.learned,
+          .headline = violation.notes.headline,
+          .brings = violation.notes.brings};
 }
 
 // To which incident each of the parts belongs.

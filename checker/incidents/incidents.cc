@@ -9,6 +9,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "checker/incidents/authored_causes.h"
+#include "checker/incidents/parts.h"
 
 namespace traincheck {
 namespace {
@@ -20,24 +22,6 @@ using OrderKey = std::tuple<uint32_t, int, Rung, int64_t, int, bool, size_t,
 constexpr size_t kRungs = static_cast<size_t>(Rung::kTotals) + 1;
 // What is wrong from here on began during the training, not with it.
 constexpr int64_t kBegunLater = 2;
-// Next to step 0, so that what begins before the first step joins what begins
-// in it.
-constexpr int64_t kBeforeSteps = -1;
-// Of a violation that names none.
-constexpr int32_t kNoRank = -1;
-
-int64_t Begin(const IncidentPart& part) {
-  return part.first_step.value_or(kBeforeSteps);
-}
-
-int64_t End(const IncidentPart& part) {
-  return std::max(Begin(part), part.last_step.value_or(kBeforeSteps));
-}
-
-// Of an optimizer's state ("weight/exp_avg") that of its parameter.
-std::string_view OwnerOf(std::string_view variable) {
-  return variable.substr(0, variable.find('/'));
-}
 
 // Who comes first leads. Among those of one rung: the earlier record, then the
 // one whose author says what is wrong, then the narrower set of variables; the
@@ -114,6 +98,7 @@ class Finder {
               [&keys](Index a, Index b) { return keys[a] < keys[b]; });
     place_.resize(parts.size());
     for (size_t i = 0; i < order_.size(); ++i) place_[order_[i]] = i;
+    authored_ = AuthoredCauses(parts, order_);
   }
 
   std::vector<IncidentRole> Find() {
@@ -121,18 +106,15 @@ class Finder {
     // it explains nothing, so it must not make one incident of two.
     JoinThoseThatBeginTogether(/*structure=*/false);
     JoinThoseThatFollow();
+    for (Index at = 0; at < parts_.size(); ++at) {
+      if (authored_[at]) sets_.Join(at, *authored_[at]);
+    }
     JoinThoseThatBeginTogether(/*structure=*/true);
     AddStructure();
     return Roles();
   }
 
  private:
-  template <typename Use>
-  void ForRanks(const IncidentPart& part, const Use& use) const {
-    if (part.ranks.empty()) use(kNoRank);
-    for (const int32_t rank : part.ranks) use(rank);
-  }
-
   template <typename Use>
   void ForSubjects(Index at, const Use& use) const {
     ForRanks(parts_[at], [&](int32_t rank) {
@@ -203,19 +185,12 @@ class Finder {
         const size_t causes = part.advice ? kRungs : rung;
         for (size_t lower = 0; lower < causes; ++lower) {
           const std::optional<Index> cause = lasting[lower];
-          if (cause && Lasts(*cause, at)) sets_.Join(at, *cause);
+          if (cause && Lasts(parts_[*cause], part)) sets_.Join(at, *cause);
         }
         std::optional<Index>& longest = lasting[rung];
         if (!longest || End(parts_[*longest]) < End(part)) longest = at;
       }
     }
-  }
-
-  // Does it last when the later one begins?
-  bool Lasts(Index earlier, Index later) const {
-    // One step more, because what a step breaks may show as the next one
-    // begins.
-    return Begin(parts_[later]) <= End(parts_[earlier]) + 1;
   }
 
   void AddStructure() {
@@ -262,15 +237,15 @@ class Finder {
         if (alerts == alerts_.end()) return;
         const auto alert =
             std::find_if(alerts->second.begin(), alerts->second.end(),
-                         [&](Index at) { return Meet(at, of); });
+                         [&](Index at) { return Meet(parts_[at], part); });
         if (alert != alerts->second.end()) keep(*alert, &around);
       });
     }
     return around;
   }
 
-  bool Meet(Index a, Index b) const {
-    return Begin(parts_[a]) < Begin(parts_[b]) ? Lasts(a, b) : Lasts(b, a);
+  static bool Meet(const IncidentPart& a, const IncidentPart& b) {
+    return Begin(a) < Begin(b) ? Lasts(a, b) : Lasts(b, a);
   }
 
   // Those of one set and variable (or rank and step) that may explain others:
@@ -294,7 +269,9 @@ class Finder {
       if (!leads[set]) leads[set] = at;
       const Index lead = *leads[set];
       roles[at].lead = lead;
-      roles[at].cause = lead == at ? at : CauseOf(at, set);
+      roles[at].cause = lead == at      ? at
+                        : authored_[at] ? authored_[at]
+                                        : CauseOf(at, set);
       // In order_, so that advice, which comes later, explains no alert.
       AddCause(at, set);
     }
@@ -378,8 +355,9 @@ class Finder {
   NumberedNames variables_, subjects_;
   Sets sets_;
   std::vector<Index> order_;
-  std::vector<size_t> place_;  // in order_, by part
-  Begun begun_;                // by rank: all but structure
+  std::vector<size_t> place_;                   // in order_, by part
+  std::vector<std::optional<Index>> authored_;  // causes, by part
+  Begun begun_;                                 // by rank: all but structure
   // Alerts that are not structure by attempt and rank, as in order_.
   absl::flat_hash_map<std::pair<uint32_t, int32_t>, std::vector<Index>> alerts_;
   absl::flat_hash_map<std::pair<Index, uint32_t>, Causes> by_variable_;

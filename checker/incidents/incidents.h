@@ -9,7 +9,8 @@
 //  - the later one begins while the earlier one lasts, they share a variable,
 //    and the earlier one stands lower on the ladder or the later is advice.
 //    Common subjects do not do here: nearly all that ever breaks in a training
-//    is about its only optimizer.
+//    is about its only optimizer; or
+//  - the author of one rule says that it brings the other, as below.
 // Violations of rules on the program's structure (ladder.h) join in the same
 // way; all of them then go to the incident that begins within one step of them,
 // or to an alert that lasts while they do, if there is any.
@@ -22,7 +23,11 @@
 //  - one of them names no variable, and they share a subject and a rank, or
 //  - one of them names no variable, the other is about what calls return, ranks
 //    exchange, gradients or updates, and both began in one step, which is not
-//    one of the first two: there everything begins.
+//    one of the first two: there everything begins; or
+//  - the author of its rule says that this error breaks the other's rule too,
+//    they share a rank, and they do not name different variables. It does not
+//    matter then in which step they begin, as long as the first one lasts. What
+//    an author says comes before what the records show.
 //
 // Threads: pure function.
 #ifndef TRAINCHECK_CHECKER_INCIDENTS_INCIDENTS_H_
@@ -51,6 +56,9 @@ struct IncidentPart {
   Place place;
   bool advice = false;
   bool learned = false;  // it has no author who says what is wrong
+  // Of its rule, as its author wrote it; "": it has none.
+  std::string headline;
+  std::vector<std::string> brings;  // invariants/rules/rule_notes.h
 };
 
 // What a violation is in its incident.

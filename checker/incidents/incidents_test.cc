@@ -318,6 +318,67 @@ TEST(Incidents, OfOneRungTheEarlierExplains) {
   EXPECT_EQ(RoleOf("c", parts), "a<-a");
 }
 
+IncidentPart Named(const std::string& headline, std::vector<std::string> brings,
+                   IncidentPart part) {
+  part.headline = headline;
+  part.brings = std::move(brings);
+  return part;
+}
+
+// In the first step everything begins, so the records alone do not show it.
+TEST(Incidents, WhatAnAuthorSaysHoldsFromTheFirstStepOn) {
+  const Parts parts = {
+      Named("twice", {"old"}, Part("twice", Rung::kSetup, 0, 9)),
+      Named("old", {}, Part("old", Rung::kGradient, 0, 9)),
+      Named("other", {}, Part("other", Rung::kGradient, 0, 9))};
+  EXPECT_EQ(RoleOf("old", parts), "twice<-twice");
+  EXPECT_EQ(RoleOf("other", parts), "twice<-");
+}
+
+TEST(Incidents, OfSeveralThatBringItTheNearestIsTheCause) {
+  const Parts parts = {Named("a", {"b", "c"}, Part("a", Rung::kSetup, 0, 9)),
+                       Named("b", {"c"}, Part("b", Rung::kCall, 1, 9)),
+                       Named("c", {}, Part("c", Rung::kReplicas, 0, 9))};
+  EXPECT_EQ(RoleOf("c", parts), "a<-b");
+  EXPECT_EQ(RoleOf("b", parts), "a<-a");
+  // Not from what began clearly later.
+  Parts later = parts;
+  later[1].first_step = 2;
+  EXPECT_EQ(RoleOf("c", later), "a<-a");
+}
+
+TEST(Incidents, WhatIsBroughtJoinsWhileItsCauseLasts) {
+  const auto parts = [](int64_t begins) {
+    return Parts{Named("a", {"b"}, Part("a", Rung::kSetup, 0, 9)),
+                 Named("b", {}, Part("b", Rung::kUpdate, begins, 20))};
+  };
+  EXPECT_EQ(RoleOf("b", parts(8)), "a<-a");
+  EXPECT_EQ(RoleOf("b", parts(10)), "a<-a");
+  EXPECT_EQ(RoleOf("b", parts(11)), "b<-b");
+}
+
+TEST(Incidents, NothingIsBroughtToOtherRanksVariablesOrAttempts) {
+  const IncidentPart cause =
+      On({"w"}, Named("a", {"b"}, Part("a", Rung::kSetup, 0, 9)));
+  const IncidentPart effect = Named("b", {}, Part("b", Rung::kUpdate, 4, 9));
+  EXPECT_EQ(RoleOf("b", {cause, effect}), "a<-a");
+  EXPECT_EQ(RoleOf("b", {cause, On({"w/exp_avg"}, effect)}), "a<-a");
+  EXPECT_EQ(RoleOf("b", {cause, On({"v"}, effect)}), "b<-b");
+  EXPECT_EQ(RoleOf("b", {cause, OnRanks({1}, effect)}), "b<-b");
+  EXPECT_EQ(RoleOf("b", {cause, OnRanks({1, 0}, effect)}), "a<-a");
+  IncidentPart restarted = effect;
+  restarted.attempt = 1;
+  EXPECT_EQ(RoleOf("b", {cause, restarted}), "b<-b");
+  EXPECT_EQ(RoleOf("b", {cause, Structure(effect)}), "a<-");
+}
+
+// Advice that comes first in the program brings no alert: it does not lead.
+TEST(Incidents, AdviceBringsNoAlert) {
+  const Parts parts = {Advice(Named("a", {"b"}, Part("a", Rung::kSetup, 0, 9))),
+                       Named("b", {}, Part("b", Rung::kUpdate, 0, 9))};
+  EXPECT_EQ(RoleOf("b", parts), "b<-b");
+}
+
 TEST(Incidents, BeforeTheFirstStepIsWithTheFirst) {
   Parts parts = {Part("a", Rung::kUpdate, 0, 9), Part("b", Rung::kSetup, 0, 0)};
   parts[1].first_step = parts[1].last_step = std::nullopt;
@@ -339,6 +400,8 @@ TEST(Incidents, TheOrderInWhichTheyWereFoundDoesNotMatter) {
     part.subjects = {"optimizer " + std::to_string(random() % 3)};
     part.advice = random() % 3 == 0;
     part.place.structure = random() % 3 == 0;
+    part.headline = "h" + std::to_string(random() % 5);
+    part.brings = {"h" + std::to_string(random() % 5)};
     parts.push_back(part);
   }
   std::vector<std::string> expected;

@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "invariants/rules/rule_notes.h"
+
 namespace traincheck {
 namespace {
 
@@ -36,6 +38,32 @@ TEST(Library, EachRuleSaysWhatPeopleNeed) {
       EXPECT_EQ(rule.origin.value("reference", "").rfind("https://", 0), 0u);
     }
   }
+}
+
+TEST(Library, WhatARuleBringsAreOtherRules) {
+  const auto families = BuiltInFamilies();
+  ASSERT_TRUE(families.ok()) << families.status();
+  std::set<std::string> headlines;
+  for (const InvariantSet& family : *families) {
+    for (const Invariant& rule : family.invariants) {
+      headlines.insert(NotesOf(rule.origin).headline);
+    }
+  }
+  size_t brought = 0;
+  for (const InvariantSet& family : *families) {
+    for (const Invariant& rule : family.invariants) {
+      const RuleNotes notes = NotesOf(rule.origin);
+      const std::set<std::string> brings(notes.brings.begin(),
+                                         notes.brings.end());
+      EXPECT_EQ(brings.size(), notes.brings.size()) << notes.headline;
+      EXPECT_EQ(brings.count(notes.headline), 0u) << notes.headline;
+      for (const std::string& other : brings) {
+        EXPECT_EQ(headlines.count(other), 1u) << other;
+      }
+      brought += brings.size();
+    }
+  }
+  EXPECT_GT(brought, 0u);
 }
 
 TEST(Library, NoRuleIsInTwoFamilies) {

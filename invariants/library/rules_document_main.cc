@@ -2,9 +2,12 @@
 // reads.
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "invariants/library/library.h"
+#include "invariants/rules/rule_notes.h"
 
 namespace traincheck {
 namespace {
@@ -25,13 +28,21 @@ std::string Title(const std::string& family) {
   return family.substr(family.find('.') + 1);
 }
 
+// "- Also breaks: a; b\n"; "" if it brings nothing.
+std::string BringsText(const Invariant& rule) {
+  const std::vector<std::string> brings = NotesOf(rule.origin).brings;
+  if (brings.empty()) return "";
+  return absl::StrCat("- Also breaks: ", absl::StrJoin(brings, "; "), "\n");
+}
+
 std::string RuleText(const Invariant& rule) {
   const auto& origin = rule.origin;
   return absl::StrCat("### ", rule.text, "\n\n- **", origin.value("grade", ""),
                       "** `", rule.id, "` (", rule.rule->relation_name(),
                       ")\n- Headline: ", origin.value("headline", ""),
                       "\n- Why nothing fails: ", origin.value("why", ""),
-                      "\n- What to do: ", origin.value("fix", ""), "\n- See <",
+                      "\n- What to do: ", origin.value("fix", ""), "\n",
+                      BringsText(rule), "- See <",
                       origin.value("reference", ""), ">\n\n");
 }
 

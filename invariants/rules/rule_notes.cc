@@ -9,12 +9,23 @@ std::string Text(const nlohmann::json& origin, const char* key) {
   return found->get<std::string>();
 }
 
+std::vector<std::string> Texts(const nlohmann::json& origin, const char* key) {
+  std::vector<std::string> texts;
+  const auto found = origin.find(key);
+  if (found == origin.end() || !found->is_array()) return texts;
+  for (const nlohmann::json& text : *found) {
+    if (text.is_string()) texts.push_back(text.get<std::string>());
+  }
+  return texts;
+}
+
 RuleNotes NotesIn(const nlohmann::json& origin) {
   if (!origin.is_object()) return {};
   return {.headline = Text(origin, "headline"),
           .why = Text(origin, "why"),
           .fix = Text(origin, "fix"),
           .reference = Text(origin, "reference"),
+          .brings = Texts(origin, "brings"),
           .advice = Text(origin, "grade") == "advice"};
 }
 

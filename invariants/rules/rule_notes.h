@@ -6,6 +6,7 @@
 #define TRAINCHECK_INVARIANTS_RULES_RULE_NOTES_H_
 
 #include <string>
+#include <vector>
 
 #include "nlohmann/json.hpp"
 
@@ -16,12 +17,16 @@ struct RuleNotes {
   std::string why;        // the training goes on and looks well
   std::string fix;        // what to do
   std::string reference;  // where the field says so
+  // Headlines of rules that this error breaks too: what they say of a training
+  // follows from it.
+  std::vector<std::string> brings;
   // Worth a look, no alarm. Every other rule alerts.
   bool advice = false;
 };
 
 // Of a rule that came from several sets: the first that has any. Members that
-// are not texts count as empty: anybody may have written the origin.
+// are not texts (or lists of texts) count as empty: anybody may have written
+// the origin.
 RuleNotes NotesOf(const nlohmann::json& origin);
 
 // Makes the violations of the rule of this origin advice, whatever it said.

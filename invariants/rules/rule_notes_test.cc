@@ -42,6 +42,15 @@ TEST(RuleNotes, ARuleThatIsMadeAdviceKeepsItsWords) {
   }
 }
 
+TEST(RuleNotes, WhatARuleBringsAreTexts) {
+  const json origin = {{"why", "w"}, {"brings", {"a", 3, "b", json::array()}}};
+  EXPECT_EQ(NotesOf(origin).brings, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(NotesOf({{"of", {origin}}}).brings, NotesOf(origin).brings);
+  for (const json& other : {json("a"), json({{"a", "b"}}), json(nullptr)}) {
+    EXPECT_TRUE(NotesOf({{"brings", other}}).brings.empty()) << other;
+  }
+}
+
 TEST(RuleNotes, AnyOriginIsTaken) {
   for (const json& origin :
        {json(), json(3), json::array({1}), json({{"why", 3}, {"of", "x"}}),

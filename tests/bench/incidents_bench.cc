@@ -34,6 +34,11 @@ std::vector<IncidentPart> Parts(int count) {
     }
     part.place = {static_cast<Rung>(rule % kRungs), 0, rule % 3 == 0};
     part.advice = rule % 4 == 0;
+    part.headline = "rule " + std::to_string(rule);
+    // As many as built-in rules have at most.
+    for (int other = 1; other <= 4; ++other) {
+      part.brings.push_back("rule " + std::to_string((rule + other) % kRules));
+    }
     parts.push_back(part);
   }
   return parts;

@@ -1,11 +1,13 @@
 // Built-in rules on the ladder of causes.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "checker/incidents/families.h"
 #include "invariants/library/library.h"
+#include "invariants/rules/rule_notes.h"
 
 namespace traincheck {
 namespace {
@@ -37,6 +39,34 @@ TEST(Rungs, StandWhereTheRulesOfATypicalErrorLeadToItsCause) {
   }
   EXPECT_EQ(rungs, (std::vector<Rung>{Rung::kSetup, Rung::kGradient,
                                       Rung::kReplicas}));
+}
+
+// What leads an incident is found by the ladder, so nothing may be brought by
+// what stands below it.
+TEST(Rungs, RulesBringWhatStandsBelowThem) {
+  const auto library = BuiltInRules();
+  ASSERT_TRUE(library.ok()) << library.status();
+  struct Stand {
+    Rung rung = Rung::kSetup;
+    bool advice = false;
+  };
+  std::map<std::string, Stand> stands;
+  for (const Invariant& rule : library->invariants) {
+    const RuleNotes notes = NotesOf(rule.origin);
+    stands[notes.headline] = {PlaceOf(*rule.rule).rung, notes.advice};
+  }
+  for (const Invariant& rule : library->invariants) {
+    const RuleNotes notes = NotesOf(rule.origin);
+    const Stand& cause = stands.at(notes.headline);
+    for (const std::string& brought : notes.brings) {
+      SCOPED_TRACE(notes.headline + " -> " + brought);
+      const Stand& effect = stands.at(brought);
+      EXPECT_LE(cause.advice, effect.advice);
+      if (cause.advice == effect.advice) {
+        EXPECT_LE(static_cast<int>(cause.rung), static_cast<int>(effect.rung));
+      }
+    }
+  }
 }
 
 }  // namespace
