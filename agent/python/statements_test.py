@@ -15,11 +15,30 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import HooksCase, said
 
 BEGIN = """
+    import types
     import numpy as np
     import torch
     import torch.nn.functional as F
     from torch import nn
     from torch.utils.data import DataLoader, Dataset
+
+    class Adds(torch.autograd.Function):
+        "Adds a loss to a gradient."
+
+        @staticmethod
+        def forward(ctx, x, loss):
+            {function}
+            ctx.save_for_backward(loss)
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient, torch.ones_like(ctx.saved_tensors[0])
+
+    class Other:
+        @classmethod
+        def apply(cls, x, loss):
+            pass
 
     class Data(Dataset):
         def __len__(self):
@@ -42,6 +61,7 @@ BEGIN = """
         def __init__(self):
             super().__init__()
             self.layer = nn.Linear(6, 2)
+            self.how = types.SimpleNamespace(chained=True)
 
         def replaced(self, x):
             return x
@@ -70,6 +90,8 @@ BEGIN = """
 
 
 NUMBERS = itertools.count()
+NAMES = ("base", "data", "forward", "called", "loop", "function")
+ADDS = "Adds.apply(x, self.layer.weight.sum())"
 
 
 class Statements(HooksCase):
@@ -83,7 +105,7 @@ class Statements(HooksCase):
 
     def found(self, **lines):
         HooksCase.setUp(self)
-        given = {name: "pass" for name in ("base", "data", "forward", "called", "loop")}
+        given = {name: "pass" for name in NAMES}
         name = f"script{next(NUMBERS)}"
         text = textwrap.dedent(BEGIN).format(**(given | lines))
         (self.folder / f"{name}.py").write_text(text)
@@ -117,6 +139,47 @@ class Statements(HooksCase):
             {"loop": "step = optimizer.step"},
             {"loop": "loss.detach()"},
         ):
+            self.assertEqual(self.found(**lines), [0.0], lines)
+
+    def test_functions_of_autograd(self):
+        called = "Adds.apply(model.layer.weight, model.layer.bias.sum())"
+        for lines in (
+            {"forward": ADDS},
+            {"forward": f"if self.training: {ADDS}"},
+            {"forward": ADDS, "function": "ctx.size = max(1, len(x.flatten(0)))"},
+            {"forward": ADDS, "function": "y = torch.ones(2).to(x)"},
+            {"loop": "Adds.apply(x, loss)"},
+        ):
+            self.assertEqual(self.found(**lines), [1.0], lines)
+        for lines in (
+            {"forward": f"x = {ADDS}"},
+            {"forward": f"with torch.no_grad(): {ADDS}"},
+            {"forward": f"while False: {ADDS}"},
+            {"forward": f"if not self.how.chained: {ADDS}"},
+            {"forward": "Other.apply(x, x)"},
+            {"called": called},  # what is called by name may measure time
+        ):
+            self.assertEqual(self.found(**lines), [0.0], lines)
+
+    def test_functions_of_autograd_that_do_more(self):
+        for function in (
+            "x.add_(1)",
+            "x += 1",
+            "x[0] = 0",
+            "ctx.mark_dirty(x)",
+            "torch.add(x, 1, out=x)",
+            "y = torch.add(x, 1, out=x)",
+            "y = x.add_(1)",
+            "Adds.calls = 1",
+            "y = ctx.group.mul(x)",
+            "y = look(x)",
+            "y = torch.manual_seed(3)",
+            "y = torch.distributed.get_rank()",
+            "print(x.shape)",
+            "Data.seen.append(1)",
+            "for y in x: pass",
+        ):
+            lines = {"forward": f"if False: {ADDS}", "function": function}
             self.assertEqual(self.found(**lines), [0.0], lines)
 
     def test_code_that_has_no_source(self):

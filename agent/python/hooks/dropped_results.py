@@ -7,6 +7,9 @@ None of them changes what it is given, unless NumPy is given where to write, or 
 of the user's has a method of that name. Looked at is the source of what runs: the code
 that steps the optimizer, what that calls by name, forwards of the user's modules, and
 data sets. Installed packages are left alone.
+
+Functions of autograd that change nothing act by their results alone, too
+(dropped_functions.py).
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from _traincheck.sources import frames, functions_of, is_of_user, own_nodes
+from _traincheck.dropped_functions import drops_function
+from _traincheck.sources import frames, functions_of, is_of_user, meaning, own_nodes
 from _traincheck.subsets import whole_of
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 NAME = "opt.result_dropped"
 
 _MOST_FUNCTIONS = 400
+_MOST_OWNERS = 16  # modules of a class
 # Of tensors; nothing else has methods of these names.
 _METHODS = frozenset(
     """clamp_max clamp_min fliplr flipud index_fill log_softmax masked_fill
@@ -81,26 +86,44 @@ class DroppedResults:
         """1: a statement does nothing; None: no source is to be had."""
         if not self._looked:
             self._looked = True
-            sources = self._sources()
-            bodies = list(_with_callees(sources))
-            functions_of.cache_clear()
-            self._data, self._functions = [], []
+            own = self._sources()
+            bodies = list(_with_callees([source for source, _ in own]))
             if bodies:
                 in_place = _methods_of_user()
-                self._said = float(any(_drops(*one, in_place) for one in bodies))
+                found = any(_drops(*one, in_place) for one in bodies)
+                # Not of what is called by name: that may measure a function's time.
+                found = found or any(
+                    drops_function(*source, owners) for source, owners in own
+                )
+                self._said = float(found)
+            functions_of.cache_clear()
+            self._data, self._functions = [], []
         return self._said
 
-    def _sources(self) -> list[Source]:
-        found = [_source(frame.f_code, frame.f_globals) for frame in frames()]
-        roots = [model.root() for model in self._models.all()]
-        modules = {type(part) for root in roots if root for part in root.modules()}
+    def _sources(self) -> list[tuple[Source, list[Any]]]:
+        """With modules whose methods they are."""
+        found: list[tuple[Source | None, list[Any]]]
+        found = [(_source(frame.f_code, frame.f_globals), []) for frame in frames()]
+        modules = self._modules()
         for cls in [*modules, *self._data]:
             methods: dict[str, Any] = {}
             for base in reversed(cls.__mro__):
                 methods.update(vars(base))
-            found += map(_source_of, methods.values())
-        found += map(_source_of, self._functions)
-        return [source for source in found if source is not None]
+            owners = modules.get(cls, [])
+            found += [(_source_of(one), owners) for one in methods.values()]
+        found += [(_source_of(one), []) for one in self._functions]
+        return [(source, owners) for source, owners in found if source is not None]
+
+    def _modules(self) -> dict[type[Any], list[Any]]:
+        """By their classes, some of each."""
+        found: dict[type[Any], list[Any]] = {}
+        for model in self._models.all():
+            root = model.root()
+            for part in root.modules() if root is not None else ():
+                some = found.setdefault(type(part), [])
+                if len(some) < _MOST_OWNERS:
+                    some.append(part)
+        return found
 
 
 def _source_of(function: Any) -> Source | None:
@@ -171,7 +194,7 @@ def _does_nothing(value: ast.expr, names: dict[str, Any], in_place: set[str]) ->
         return False
     if any(keyword.arg in _WRITES for keyword in value.keywords):
         return False
-    owner = _meaning(value.func.value, names)
+    owner = meaning(value.func.value, names)
     if isinstance(owner, types.ModuleType):
         numpy = sys.modules.get("numpy")
         if owner is numpy and _is_given_a_place(value, value.func.attr):
@@ -186,14 +209,3 @@ def _is_given_a_place(call: ast.Call, name: str) -> bool:
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return True
     return name in _INPUTS and len(call.args) > _INPUTS[name]
-
-
-def _meaning(value: ast.expr, names: dict[str, Any]) -> Any:
-    """Of a name of the module's, or of an attribute of one."""
-    if isinstance(value, ast.Name):
-        return names.get(value.id)
-    if isinstance(value, ast.Attribute):
-        owner = _meaning(value.value, names)
-        if isinstance(owner, types.ModuleType):
-            return vars(owner).get(value.attr)
-    return None

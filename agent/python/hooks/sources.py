@@ -7,11 +7,13 @@ import functools
 import linecache
 import sys
 import sysconfig
+import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import FrameType
+    from typing import Any
 
     Body = list[ast.stmt]
 
@@ -63,3 +65,14 @@ def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
         if not isinstance(node, _NESTED):
             yield node
             todo.extend(ast.iter_child_nodes(node))
+
+
+def meaning(value: ast.expr, names: dict[str, Any]) -> Any:
+    """Of a name of the module's, or of an attribute of one."""
+    if isinstance(value, ast.Name):
+        return names.get(value.id)
+    if isinstance(value, ast.Attribute):
+        owner = meaning(value.value, names)
+        if isinstance(owner, types.ModuleType):
+            return vars(owner).get(value.attr)
+    return None
