@@ -45,6 +45,32 @@ class AverageOfWeights:
     update = __call__
 
 
+class RunningMean:
+    """Speaks of its decay alone."""
+
+    def __init__(self, model, share):
+        self.means = [p.detach().clone() for p in model.parameters()]
+        self.decay = 1 - share
+
+    @torch.no_grad()
+    def step(self, model):
+        for mean, p in zip(self.means, model.parameters()):
+            mean.sub_((1 - self.decay) * (mean - p))
+
+    def update(self, model):
+        self.step(model)
+
+
+class RunningMeansOfGradients(RunningMean):
+    def __init__(self, model, share):
+        super().__init__(model, share)
+        self.means = [torch.zeros_like(p) for p in model.parameters()]
+
+    def update(self, model):
+        for mean, p in zip(self.means, model.parameters()):
+            mean.mul_(self.decay).add_(p.grad, alpha=1 - self.decay)
+
+
 class EmaOfOthers(AverageOfWeights):
     def __init__(self, model, share):
         super().__init__(model, share)
@@ -140,7 +166,7 @@ class AveragingClasses(HooksCase):
         return {name: set(said(name)) for name in (LEADS, FLEES, APART, ITSELF)}
 
     def test_shares_that_are_exchanged(self):
-        for kind in (EMA, AverageOfWeights):
+        for kind in (EMA, AverageOfWeights, RunningMean):
             self.assertEqual(self.train(kind)[LEADS], {1.0}, kind)
 
     def test_the_wrong_sign(self):
@@ -151,7 +177,7 @@ class AveragingClasses(HooksCase):
         self.assertEqual(self.train(EmaOfOthers, 0.01)[APART], {1.0})
 
     def test_right_ones(self):
-        for kind in (EMA, AverageOfWeights):
+        for kind in (EMA, AverageOfWeights, RunningMean):
             right = self.train(kind, 0.01)
             for name in (LEADS, FLEES, APART):
                 self.assertEqual(right[name], {0.0}, kind)
@@ -171,7 +197,7 @@ class AveragingClasses(HooksCase):
             self.assertEqual(self.train(kind, 0.1)[ITSELF], {0.0}, kind)
 
     def test_other_things_of_the_same_shapes(self):
-        for kind in (ShadowOfGradients, BestWeights):
+        for kind in (ShadowOfGradients, RunningMeansOfGradients, BestWeights):
             for found in self.train(kind).values():
                 self.assertNotIn(1.0, found, kind)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from _traincheck.watch import Watch
 
 _WORDS = frozenset(("average", "averaged", "averages", "ema", "polyak", "shadow"))
+_MEAN_WORDS = {"decay", "means"}  # together
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _UPDATES = frozenset(("call", "step", "update"))  # a word of the method's name
 _MOST = 2000  # entries
@@ -69,7 +70,8 @@ def _is_about_averages(name: str, functions: dict[str, types.FunctionType]) -> b
     names = {name, *functions}
     for function in functions.values():
         names.update(function.__code__.co_names)
-    return any(not _WORDS.isdisjoint(_words(one)) for one in names)
+    words = {word for one in names for word in _words(one)}
+    return not _WORDS.isdisjoint(words) or _MEAN_WORDS <= words
 
 
 class Kept:
