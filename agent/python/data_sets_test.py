@@ -320,6 +320,7 @@ class PrivateGenerators(HooksCase):
             (lambda each, index: each[0].random(), random.Random(1)),
             (lambda each, index: each[0].rand(), numpy.random.RandomState(1)),
             (lambda each, index: each[0].rand(4000), numpy.random.RandomState(1)),
+            (lambda each, index: each[0].rand(200_000), numpy.random.RandomState(1)),
             (lambda each, index: each[0].random(), numpy.random.default_rng(1)),
             (
                 lambda each, index: torch.rand(2, generator=each[0]),

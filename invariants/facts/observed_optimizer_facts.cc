@@ -38,6 +38,7 @@ constexpr char kClearsFirst[] = "opt.clears_before_step";
 constexpr char kBlindForward[] = "opt.forward_without_gradients";
 constexpr char kAverageLeftIn[] = "opt.average_left_in";
 constexpr char kAverageIsModel[] = "opt.average_is_model";
+constexpr char kAverageStands[] = "opt.average_stands_still";
 constexpr char kRoundedAway[] = "opt.rounded_away";
 constexpr char kAverageRounded[] = "opt.average_rounded_away";
 constexpr char kGradientsOld[] = "opt.gradients_are_old";
@@ -223,6 +224,9 @@ std::vector<Fact> OfUpkeep() {
           "averages are written to the trained model itself, which stays as it "
           "is",
           "averages are not written to the trained model itself", 20),
+      OptimizerRow<kAverageStands>(
+          "an average or a target network is updated and stays what it was",
+          "averages and target networks that are updated move", 20),
       OptimizerRow<kAverageRounded>(
           "most elements of an averaged copy in bfloat16 or float16 stand "
           "still when it is updated",

@@ -21,6 +21,7 @@ import torch
 
 from _traincheck.identity_map import is_possible_key
 from _traincheck.observing import observe
+from _traincheck.sources import functions_of, unwrapped, waits
 from _traincheck.user_classes import user_classes
 
 if TYPE_CHECKING:
@@ -35,20 +36,15 @@ _WORDS = frozenset(("average", "averaged", "averages", "ema", "polyak", "shadow"
 _MEAN_WORDS = {"decay", "means"}  # together
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _UPDATES = frozenset(("call", "step", "update"))  # a word of the method's name
+# Words of methods that update a target network.
+_TARGETS = frozenset(("target", "targets"))
+_MOVES = frozenset(("copy", "hard", "soft", "sync", "update"))
+_SOFT = frozenset(("soft", "update"))  # together
 _MOST = 2000  # entries
 
 
 def look(watch: Watch) -> None:
     """Observes the classes that there are; called at an optimizer's first step."""
-
-    def begins(keeper: Any, args: Args, kwargs: Kwargs) -> None:
-        if is_possible_key(keeper):
-            watch.averages_in_place.update_begins(keeper)
-
-    def ended(keeper: Any, args: Args, result: Any) -> None:
-        if is_possible_key(keeper):
-            watch.averages_in_place.updated(keeper)
-            watch.followers.updates(keeper)
 
     for cls in user_classes():
         functions = {
@@ -56,14 +52,53 @@ def look(watch: Watch) -> None:
             for name, one in vars(cls).items()
             if isinstance(one, types.FunctionType)
         }
-        if _is_about_averages(cls.__name__, functions):
-            for name in functions:
-                if not _UPDATES.isdisjoint(_words(name)):
-                    observe(watch, cls, name, before=begins, after=ended)
+        averages = _is_about_averages(cls.__name__, functions)
+        for name, function in functions.items():
+            if averages and not _UPDATES.isdisjoint(_words(name)):
+                _observe(watch, cls, function, name)
+            elif _moves_targets(_words(name)):
+                _observe(watch, cls, function, name, of_average=False)
+    functions_of.cache_clear()
+
+
+def _observe(
+    watch: Watch,
+    cls: type[Any],
+    function: types.FunctionType,
+    name: str,
+    of_average: bool = True,
+) -> None:
+    """of_average: else it updates a target network."""
+    names = None if waits(function) else unwrapped(function).__code__.co_names
+
+    def begins(keeper: Any, args: Args, kwargs: Kwargs) -> None:
+        if not is_possible_key(keeper):
+            return
+        if of_average:
+            watch.averages_in_place.update_begins(keeper)
+        if names is not None:
+            watch.standing_averages.update_begins(keeper, names)
+
+    def ended(keeper: Any, args: Args, result: Any) -> None:
+        if not is_possible_key(keeper):
+            return
+        if of_average:
+            watch.averages_in_place.updated(keeper)
+            watch.followers.updates(keeper)
+        if names is not None:
+            watch.standing_averages.updated(keeper)
+
+    if of_average or names is not None:
+        observe(watch, cls, name, before=begins, after=ended)
 
 
 def _words(name: str) -> set[str]:
     return {word.lower() for word in _WORD.findall(name)}
+
+
+def _moves_targets(words: set[str]) -> bool:
+    of_targets = not _TARGETS.isdisjoint(words) and not _MOVES.isdisjoint(words)
+    return of_targets or _SOFT <= words
 
 
 def _is_about_averages(name: str, functions: dict[str, types.FunctionType]) -> bool:
@@ -80,7 +115,7 @@ class Kept:
 
     def __init__(self, keeper: Any, attribute: str, keys: dict[str, Any]) -> None:
         self._keeper = weakref.ref(keeper)
-        self._attribute = attribute
+        self.attribute = attribute
         self._keys = keys
 
     def has(self, name: str) -> bool:
@@ -89,7 +124,7 @@ class Kept:
     def getter(self, name: str) -> Callable[[], torch.Tensor | None]:
         def get() -> torch.Tensor | None:
             keeper = self._keeper()
-            entries = {} if keeper is None else vars(keeper).get(self._attribute, {})
+            entries = {} if keeper is None else vars(keeper).get(self.attribute, {})
             key = self._keys[name]
             try:
                 found = entries[key]

@@ -38,6 +38,7 @@ class _Roots:
         watch.generators.forward_begins(trains)
         if model is not None:
             watch.teachers.forward_begins(model)
+            watch.standing_averages.trains()
         if not trains:
             if model is not None:
                 watch.evaluations.evaluates(model)

@@ -188,6 +188,7 @@ class Signs:
         self._watch.hidden_parts.optimizer_made()
         self._watch.seeded_orders.optimizer_made()
         self._watch.kept_averages.optimizer_made()
+        self._watch.teachers.optimizer_made()
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
         """Called before its gradients are cleared, outside of its step."""
@@ -299,6 +300,7 @@ class Signs:
         if not self.alone():
             return
         watch, core = self._watch, self._watch.core
+        watch.standing_averages.trains()
         watch.loss_graphs.gradients_cleared()  # used, and those of a closure, too
         first = first_trained(optimizer)
         watch.discarded_backwards.stepped(optimizer, first)
@@ -324,6 +326,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.average_rounded_away": lambda o: watch.rounded_averages.optimizer_steps(),
         "opt.stale_casts": lambda o: watch.autocast_casts.optimizer_steps(o),
         "opt.clips_nothing": lambda o: watch.clipped.optimizer_steps(o),
+        "opt.average_stands_still": lambda o: watch.standing_averages.optimizer_steps(),
         "opt.follower_apart": lambda o: watch.followers.optimizer_steps(),
         "opt.follower_flees": lambda o: watch.followers.flees(),
         "opt.follower_leads": lambda o: watch.followers.leads(),

@@ -23,6 +23,9 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _PATHS = sysconfig.get_paths()
 _INSTALLED = (_PATHS["stdlib"], _PATHS["platstdlib"], "<frozen")
 _PACKAGES = ("/site-packages/", "/dist-packages/")
+_ASKS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+_ASKS_NO_NUMBER = frozenset(("all", "any", "hasattr", "isinstance"))
+_WRAPPERS = 4  # decorators around a function
 
 
 def frames() -> Iterator[FrameType]:
@@ -76,3 +79,43 @@ def meaning(value: ast.expr, names: dict[str, Any]) -> Any:
         if isinstance(owner, types.ModuleType):
             return vars(owner).get(value.attr)
     return None
+
+
+def unwrapped(function: types.FunctionType) -> types.FunctionType:
+    """Without its decorators."""
+    for _ in range(_WRAPPERS):
+        wrapped = getattr(function, "__wrapped__", None)
+        if not isinstance(wrapped, types.FunctionType):
+            break
+        function = wrapped
+    return function
+
+
+def waits(function: types.FunctionType) -> bool:
+    """May a call of it do nothing on purpose? Also where its source cannot be read."""
+    code = unwrapped(function).__code__
+    functions = functions_of(code.co_filename).get(code.co_firstlineno, {})
+    body = functions.get(code.co_name)
+    if body is None:
+        return True
+    return any(
+        isinstance(node, (ast.If, ast.IfExp, ast.While)) and _asks(node.test)
+        for node in own_nodes(body)
+    )
+
+
+def _asks(test: ast.expr) -> bool:
+    """Does a condition depend on more than flags and what there is?"""
+    for node in ast.walk(test):
+        if isinstance(node, ast.Compare) and any(
+            isinstance(operator, _ASKS) for operator in node.ops
+        ):
+            return True
+        if isinstance(node, ast.BinOp):
+            return True
+        if isinstance(node, ast.Call):
+            called = node.func
+            name = called.id if isinstance(called, ast.Name) else None
+            if name not in _ASKS_NO_NUMBER:
+                return True
+    return False

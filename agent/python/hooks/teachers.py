@@ -2,8 +2,9 @@
 
 A teacher, a reference policy or a feature extractor gives targets. In training mode
 its dropout makes them random and its BatchNorms drift. Such a network is known by
-this: it is called step after step, no optimizer holds a part of it and nothing moves
-it (a momentum encoder and a mean teacher move). Within a model it goes by its name.
+this: it is called step after step, no optimizer holds a part of it that requires a
+gradient, and nothing moves it (a momentum encoder and a mean teacher move). It may have
+been trained before: with each new optimizer all are looked at anew. Within a model it goes by its name.
 Several calls a step may estimate uncertainty. Norms without weights that gather
 statistics learn by being called in training mode: they make inputs alike.
 """
@@ -65,6 +66,11 @@ class Teachers:
         self._calls: collections.Counter[int] = collections.Counter()
         self._networks: dict[int, list[_Network]] = {}  # by number of the model
 
+    def optimizer_made(self) -> None:
+        """What was trained so far may be a teacher from now on."""
+        self._networks.clear()
+        self._calls.clear()
+
     def forward_begins(self, model: Model) -> None:
         """Called at outermost forwards, with or without gradients."""
         networks = self._networks.get(model.number)
@@ -109,7 +115,7 @@ class Teachers:
         self, module: torch.nn.Module, held: set[int]
     ) -> list[torch.Tensor] | None:
         """Elements of it; None: it is trained, or it cannot be read."""
-        if any(id(parameter) in held for parameter in module.parameters()):
+        if any(p.requires_grad and id(p) in held for p in module.parameters()):
             return None
         parameters = list(itertools.islice(module.parameters(), _PARAMETERS))
         if not parameters or not all(map(self._reads, parameters)):

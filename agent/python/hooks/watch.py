@@ -82,6 +82,7 @@ from _traincheck.sight import Sight
 from _traincheck.signs import Signs
 from _traincheck.sorted_samples import SortedSamples
 from _traincheck.stale_statistics import StaleStatistics
+from _traincheck.standing_averages import StandingAverages
 from _traincheck.standing_counters import StandingCounters
 from _traincheck.stateless_resumes import StatelessResumes
 from _traincheck.states import States
@@ -216,6 +217,9 @@ class Watch:
         self.blind_forwards = BlindForwards(self.models)
         self.kept_averages = KeptAverages()
         self.averages_in_place = AveragesInPlace(self.holds, self.values)
+        self.standing_averages = StandingAverages(
+            self.models, self.holds, self.values, self.awake
+        )
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.stateless_resumes = StatelessResumes(self.awake)

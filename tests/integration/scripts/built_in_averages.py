@@ -1,7 +1,7 @@
 """As built_in_signs.py: averages and shares of another thing than is meant. A copy that
 follows without its statistics, a mean that is taken for a sum, a last group that is
 divided by the number of a whole one, a layer's share of the rate that is taken in each
-step.
+step, an average that is computed and not stored.
 
     built_in_averages.py [--right] [CASE...]
 """
@@ -65,10 +65,27 @@ class WeightAverage:
             mine.copy_(0.9 * mine + 0.1 * other)
 
 
+class AverageOfNames(WeightAverage):
+    @torch.no_grad()
+    def update(self) -> None:
+        for mine, other in zip(self.average.parameters(), self.model.parameters()):
+            mine = 0.9 * mine + 0.1 * other
+
+
 def average_without_a_copy(right: bool) -> None:
     model = Classifier()
     average = copy.deepcopy(model).requires_grad_(False) if right else model
-    averages = WeightAverage(model, average)
+    train_with(WeightAverage(model, average))
+
+
+def average_that_is_not_stored(right: bool) -> None:
+    model = Classifier()
+    average = copy.deepcopy(model).requires_grad_(False)
+    train_with((WeightAverage if right else AverageOfNames)(model, average))
+
+
+def train_with(averages) -> None:
+    model = averages.model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in range(STEPS):
         x, y = samples(16)
@@ -133,6 +150,7 @@ def shares_taken_in_each_step(right: bool) -> None:
 CASES = (
     copy_without_statistics,
     average_without_a_copy,
+    average_that_is_not_stored,
     means_taken_for_sums,
     last_group_divided_by_all,
     shares_taken_in_each_step,
