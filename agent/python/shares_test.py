@@ -89,6 +89,59 @@ class ScaledSplits(HooksCase):
         few = [Subset(part, range(8)) for part in self.halves(torch.randn(96, 5))]
         self.assertEqual(self.of(*few), [])
 
+    def series(self, known, borders=(64, 96), kind=None):
+        """A data set for each part of the rows, scaled by those that are known."""
+        scaled, kind = (self.rows - known.mean(0)) / known.std(0), kind or Cut
+        begins = (0, *borders[:-1])
+        return [kind(scaled[b:e].clone()) for b, e in zip(begins, borders)]
+
+    def of_series(self, train, *evaluated):
+        self.setUp()
+        for one in evaluated:
+            fit(nn.Linear(20, 1), train, one)
+        return said(self.NAME)
+
+    def test_series_that_are_cut(self):
+        of, known = self.of_series, self.rows[:64]
+        self.assertEqual(of(*self.series(self.rows)), [1.0])
+        self.assertEqual(of(*self.series(self.rows, kind=CutArray)), [1.0])
+        self.assertEqual(of(*self.series(self.rows, (48, 72, 96))), [1.0])
+        self.assertEqual(of(*self.series(known)), [0.0])
+        self.assertEqual(of(*self.series(known, (64, 80, 96))), [0.0, 0.0])
+
+    def test_series_that_nobody_can_tell(self):
+        of, whole = self.of_series, self.series(self.rows, (96,))[0]
+        self.assertEqual(of(*self.series(self.rows[:40])), [])
+        self.assertEqual(of(whole, Cut(whole.series)), [])  # each holds all rows
+        self.assertEqual(of(whole, Cut(whole.series.clone())), [])
+        context = Cut(whole.series[60:].clone())  # the first windows begin before
+        self.assertEqual(of(Cut(whole.series[:64].clone()), context), [])
+        train, held_out = self.series(self.rows)
+        self.assertEqual(of(train, Other(held_out.series)), [])
+
+
+class Cut(Dataset):
+    """Windows of four rows."""
+
+    def __init__(self, series):
+        self.width = 4
+        self.series = series
+
+    def __len__(self):
+        return len(self.series) - self.width + 1
+
+    def __getitem__(self, begin):
+        return torch.as_tensor(self.series[begin : begin + self.width]), 0.5
+
+
+class CutArray(Cut):
+    def __init__(self, series):
+        super().__init__(series.numpy())
+
+
+class Other(Cut):
+    pass
+
 
 PARTS = slice(0, 64), slice(64, 96)
 

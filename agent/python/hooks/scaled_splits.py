@@ -2,7 +2,8 @@
 
 Means and deviations that are taken over all rows hold something of those that are kept
 apart for the evaluation. Columns of all rows then have mean 0 and deviation 1, and those
-of the training's share have not.
+of the training's share have not. Series that are cut into windows have more rows than
+samples; they are known by the name under which the data sets of one class hold them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ NAME = "loader.scaled_before_split"
 
 _MOST = 1 << 22  # elements
 _LEAST = 32  # rows
+_MOST_PARTS = 3  # that were evaluated before
 _COLUMNS = 3
 _SHARE = 0.8  # of the columns: others are flags
 _EXACT = 1e-4
@@ -34,6 +36,7 @@ class ScaledSplits:
     def __init__(self) -> None:
         # What was read with gradients last, and what was compared.
         self._training: weakref.ref[Any] | None = None
+        self._evaluated: list[weakref.ref[Any]] = []  # last ones
         self._told: WeakIdentityMap[Any, bool] = WeakIdentityMap()
 
     def pass_begins(self, loader: DataLoader) -> float | None:
@@ -50,6 +53,8 @@ class ScaledSplits:
             return None
         self._told.set(data, True)
         trained, evaluated = _Rows.of(training), _Rows.of(data)
+        if trained is None and evaluated is None:
+            return self._of_series(training, data)
         if trained is None or evaluated is None:
             return None
         if trained.base is evaluated.base:
@@ -58,6 +63,48 @@ class ScaledSplits:
             return None
         both = torch.cat((trained.own.double(), evaluated.own.double()))
         return _is_scaled_together(trained.own, both)
+
+    def _of_series(self, training: Any, data: Any) -> float | None:
+        """Of this evaluation, and of all data that was evaluated so far."""
+        if type(training) is not type(data):
+            return None
+        self._evaluated = self._evaluated[-_MOST_PARTS:] + [weakref.ref(data)]
+        former = [one() for one in self._evaluated]
+        parts = [one for one in former if type(one) is type(data)]
+        name, trained = _series(training, data)
+        if trained is None:
+            return None
+        others = [_named(one, name) for one in parts]
+        fit = [one for one in others if one is not None and _are_apart(one, trained)]
+        if not fit or len(fit) != len(others):
+            return None  # one holds all of the series
+        said = [
+            _is_scaled_together(trained, torch.cat([trained, *some]))
+            for some in (fit[-1:], fit)
+        ]
+        known = [one for one in said if one is not None]
+        return max(known) if known else None
+
+
+def _are_apart(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Are they tables with the same columns, and neither the other one again?"""
+    alike = one.shape[1] == other.shape[1] and one.dtype == other.dtype
+    return alike and not (one.shape == other.shape and bool((one == other).all()))
+
+
+def _series(training: Any, data: Any) -> tuple[str, torch.Tensor | None]:
+    """What both hold under one name: tables of at least a row a sample."""
+    for name in getattr(training, "__dict__", {}):
+        trained, other = _named(training, name), _named(data, name)
+        if trained is not None and other is not None and _are_apart(trained, other):
+            return name, trained
+    return "", None
+
+
+def _named(data: Any, name: str) -> torch.Tensor | None:
+    value, size = getattr(data, "__dict__", {}).get(name), _size(data)
+    table = _floats(value)
+    return table if table is not None and len(table) >= (size or _MOST) else None
 
 
 def _is_scaled_together(trained: torch.Tensor, both: torch.Tensor) -> float | None:
@@ -113,11 +160,17 @@ def _table(data: Any) -> torch.Tensor | None:
     else:
         values = list(getattr(data, "__dict__", {}).values())
     for value in values:
-        if _is_array(value) and len(value) == _size(data):
-            return torch.from_numpy(value.astype("float64"))
-        if _is_tensor(value) and len(value) == _size(data):
-            return torch.Tensor.detach(value)
+        table = _floats(value)
+        if table is not None and len(table) == _size(data):
+            return table
     return None
+
+
+def _floats(value: Any) -> torch.Tensor | None:
+    """A table of floats; None: it is something else."""
+    if _is_array(value):
+        return torch.from_numpy(value.astype("float64"))
+    return torch.Tensor.detach(value) if _is_tensor(value) else None
 
 
 def _is_array(value: Any) -> bool:
