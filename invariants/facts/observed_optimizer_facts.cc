@@ -32,6 +32,7 @@ constexpr char kLastIsLocal[] = "opt.last_backward_is_local";
 constexpr char kPastWrapper[] = "opt.steps_past_wrapper";
 constexpr char kReplicasMoved[] = "opt.replicas_moved";
 constexpr char kWrappedApart[] = "opt.wrapped_apart";
+constexpr char kFrozenPartApart[] = "opt.frozen_part_apart";
 constexpr char kBesideWrapper[] = "opt.trains_beside_wrapper";
 constexpr char kBesidesScaler[] = "opt.stepped_besides_scaler";
 constexpr char kClearsFirst[] = "opt.clears_before_step";
@@ -355,6 +356,11 @@ std::vector<Fact> OfWrappers() {
           "was "
           "wrapped",
           "its model had the same parameters on all ranks when it was wrapped",
+          20),
+      OptimizerRow<kFrozenPartApart>(
+          "a frozen network beside its wrapped model has other weights on "
+          "another rank",
+          "frozen networks beside a wrapped model are the same on all ranks",
           20),
       OptimizerRow<kBesideWrapper>(
           "it trains parameters that are in no wrapper, and another rank has "

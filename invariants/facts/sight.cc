@@ -30,6 +30,7 @@ std::map<std::string, Limit> LimitsOfDevices() {
          "opt.moves_masked_rows", "opt.average_is_model",
          "opt.average_stands_still", "opt.foreign_gradients",
          "opt.frozen_norm_moves", "opt.layer_gets_zeros",
+         "opt.frozen_part_apart", "opt.layer_gets_zeros",
          "opt.trains_beside_wrapper", "opt.wrapped_apart", "step.means_alike",
          "saved."}}},
       {"device rates",

@@ -115,6 +115,7 @@ class _Checkpoints:
             self._taken.set(args[0], _writes(args[0]))
             state = args[1] if len(args) > 1 else kwargs.get("state_dict")
             watch.followers.loads()
+            watch.frozen_parts.loads(args[0])
             watch.hidden_parts.loads(args[0], state)
             watch.loaded_states.took(args[0], state)
             self._say("load.of_nothing", _fits_nothing(args[0], state, result))

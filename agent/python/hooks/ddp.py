@@ -61,6 +61,7 @@ class _Construction:
         if len(ranks) > 1:
             self._watch.wrapper_inputs.wrapped(wrapper)
             self._watch.rank_draws.wrapped(wrapper.process_group)
+            self._watch.frozen_parts.wrapped(wrapper.process_group)
             self._watch.local_backwards.wrapped(wrapper)
             self._watch.past_wrappers.wrapped(wrapper)
             self._watch.moved_replicas.wrapped(wrapper)

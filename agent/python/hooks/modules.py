@@ -39,6 +39,7 @@ class _Roots:
         if model is not None:
             watch.teachers.forward_begins(model)
             watch.standing_averages.trains()
+            watch.frozen_parts.forward_begins(model)
         if not trains:
             if model is not None:
                 watch.evaluations.evaluates(model)

@@ -24,6 +24,7 @@ from _traincheck.carried_states import NAME as CARRIES_STATE
 from _traincheck.discarded_backwards import CLEARS_FIRST
 from _traincheck.dropped_results import NAME as DROPS_RESULT
 from _traincheck.foreign_gradients import NAME as FOREIGN
+from _traincheck.frozen_parts import NAME as FROZEN_APART
 from _traincheck.group_options import GroupOptions
 from _traincheck.holds import first_trained
 from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
@@ -339,6 +340,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         LEAVES_STATE: lambda o: watch.stateless_resumes.leaves_state(o),
         MASKED: lambda o: watch.masked_rows.steps(o),
         _NEEDS_NONE: lambda o: watch.old_gradients.needs_none(o),
+        FROZEN_APART: lambda o: watch.frozen_parts.optimizer_steps(),
         FOREIGN: lambda o: watch.foreign_gradients.steps(o),
         "opt.scale_begins_anew": lambda o: watch.resumed_scales.optimizer_steps(),
         "opt.state_by_position": lambda o: watch.positions.optimizer_steps(o),

@@ -250,7 +250,45 @@ def weights_that_do_not_arrive(right: bool) -> None:
     train(model, lambda: None)
 
 
+class Codes(nn.Module):
+    """A random projection that nobody trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 4), requires_grad=False)
+
+    def forward(self, x):
+        return (x @ self.weight).argmax(-1)
+
+
+def train_by_codes(codes) -> None:
+    model = DistributedDataParallel(nn.Linear(6, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(STEPS):
+        x = torch.randn(12, 6, generator=rows)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), codes(x)).backward()
+        optimizer.step()
+
+
+def codes_of_each_rank(right: bool) -> None:
+    """Each rank draws the projection that makes the targets."""
+    torch.manual_seed(0 if right else dist.get_rank())
+    train_by_codes(Codes())
+
+
+def codes_that_are_sent(right: bool) -> None:
+    """Each rank draws one, and the first one's is sent to all."""
+    torch.manual_seed(dist.get_rank())
+    codes = Codes()
+    dist.broadcast(codes.weight.data, 0)
+    train_by_codes(codes)
+
+
 CASES = (
+    codes_of_each_rank,
+    codes_that_are_sent,
     parts_past_the_wrapper,
     moved_after_the_wrapping,
     loss_of_its_own,
