@@ -61,6 +61,59 @@ class MilestonesToCome(ScheduleCase):
         self.assertEqual(self.resume(lambda optimizer: None, epoch=1), set())
 
 
+class EndsEarly(ScheduleCase):
+    NAME = "schedule.ends_in_first_pass"
+
+    def of(self, end, batches=None, steps=48, evaluates=0, made=None):
+        """What is said of a cosine, and of one that rises again. batches: of a loader;
+        evaluates: after so many steps."""
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        scheduler = (made or lr_scheduler.CosineAnnealingLR)(optimizer, end)
+        rows = data.DataLoader(torch.randn(4 * (batches or 1), 5), batch_size=4)
+        number = 0
+        while number < steps:
+            for _ in range(1) if batches is None else rows:
+                self.step(optimizer=optimizer)
+                scheduler.step()
+                number += 1
+                if evaluates and number % evaluates == 0:
+                    with torch.no_grad():
+                        self.net(torch.randn(2, 5))
+        again = {v for v in said("schedule.rises_again") if v == v}
+        return self.values(), again
+
+    def test_epochs_in_each_step(self):
+        wrong = ({0.0, 1.0}, {0.0})
+        for end, batches, evaluates in ((4, 12, 0), (10, 12, 0), (4, None, 16)):
+            self.assertEqual(self.of(end, batches, 48, evaluates), wrong)
+
+    def test_a_training_that_is_longer_than_planned(self):
+        longer = ({0.0}, {0.0, 1.0})
+        self.assertEqual(self.of(12, 12), longer)
+        self.assertEqual(self.of(11, 12), longer)  # one less
+        self.assertEqual(self.of(24, 12, 96), longer)  # two passes
+        self.assertEqual(self.of(5, None, evaluates=1), longer)
+        self.assertEqual(self.of(5, None, 300), longer)  # no pass is to be seen
+
+    def test_too_short_to_tell(self):
+        self.assertEqual(self.of(10, 24, 24), ({0.0}, {0.0}))
+
+    def test_right_ones(self):
+        right = ({0.0}, {0.0})
+        self.assertEqual(self.of(48, 12), right)
+        restarts = lr_scheduler.CosineAnnealingWarmRestarts
+        self.assertEqual(self.of(4, 12, made=restarts), (set(), set()))
+
+    def test_one_that_goes_on(self):
+        def goes_on(optimizer, end):
+            scheduler = lr_scheduler.CosineAnnealingLR(optimizer, end)
+            scheduler.load_state_dict({**scheduler.state_dict(), "last_epoch": 40})
+            return scheduler
+
+        self.assertEqual(self.of(10, 60, made=goes_on)[0], set())
+
+
 class VanishingRates(ScheduleCase):
     NAME = "schedule.rate_vanishes"
 

@@ -17,12 +17,19 @@ constexpr char kRateAsFactor[] = "schedule.rate_as_factor";
 constexpr char kSlowWarmUp[] = "schedule.slow_warm_up";
 constexpr char kRateReset[] = "schedule.rate_reset";
 constexpr char kRateVanishes[] = "schedule.rate_vanishes";
+constexpr char kEndsInFirstPass[] = "schedule.ends_in_first_pass";
 constexpr char kRisesAgain[] = "schedule.rises_again";
 constexpr char kAllOnOne[] = "schedule.all_on_one";
 constexpr char kUnused[] = "schedule.unused";
 
 std::vector<Fact> OfCounts() {
   return {
+      OptimizerRow<kEndsInFirstPass>(
+          "its CosineAnnealingLR ended within the first pass over the data, "
+          "and has gone up and down since",
+          "its CosineAnnealingLR does not end within the first pass over the "
+          "data",
+          20),
       OptimizerRow<kOutruns>(
           "its learning rates are 0, and its scheduler was stepped several "
           "times between two of its steps",

@@ -43,6 +43,7 @@ class _Roots:
         if not trains:
             if model is not None:
                 watch.evaluations.evaluates(model)
+                watch.schedules.evaluates()
                 evaluated = watch.models.held_by(model)
                 watch.averages.evaluates(evaluated)
                 watch.still_copies.evaluates(evaluated)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import naming
+from _traincheck.early_ends import NAME as ENDS_EARLY
+from _traincheck.early_ends import EarlyEnd
 from _traincheck.findings import Findings
 from _traincheck.hyper_parameters import number_of, rates_of
 from _traincheck.identity_map import WeakIdentityMap
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 _PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
 _LATE = (_PLATEAU, torch.optim.swa_utils.SWALR)
+_COSINE = torch.optim.lr_scheduler.CosineAnnealingLR
 _ONE_CYCLE = torch.optim.lr_scheduler.OneCycleLR
 # Their states copy the attributes of the methods that they are given.
 _OF_FUNCTIONS = (
@@ -87,6 +90,7 @@ class _Schedule:
         self.against: bool | None = None
         self.direction = MetricDirection()
         self.warm_up = WarmUp()
+        self.end = EarlyEnd()
 
 
 class Schedules:
@@ -108,16 +112,29 @@ class Schedules:
     def pass_begins(self, loader: DataLoader[Any]) -> None:
         if torch.is_grad_enabled():
             self._batches = batches_of(loader)
+            for schedule in self._all.values():
+                schedule.end.batches = self._batches
 
     def pass_ended(self, loader: int) -> None:
         """All of its batches have been read, and it was trained with."""
         for scheduler in self._all.keys():
             schedule = self._all.get(scheduler)
-            if schedule is None or schedule.calls > 1:
+            if schedule is None:
+                continue
+            schedule.end.pass_ended(schedule.calls - 1, _end_of(scheduler))
+            if schedule.calls > 1:
                 continue
             # An optimizer may join late (a discriminator after a warm-up).
             if self._counts.get(self._optimizer_of(scheduler)):
                 schedule.passes[loader] += 1
+
+    def evaluates(self) -> None:
+        """Called at forwards without gradients: the first is where a pass has ended, if
+        the batches come from no loader."""
+        for scheduler in self._all.keys():
+            schedule = self._all.get(scheduler)
+            if schedule is not None and schedule.end.waits():
+                schedule.end.pass_ended(schedule.calls - 1, _end_of(scheduler))
 
     def loads(self, taker: Any, state: Any) -> None:
         """It is about to take over a state, if it is an optimizer."""
@@ -202,6 +219,8 @@ class Schedules:
                 in_one_cycle = in_one_cycle or isinstance(scheduler, _ONE_CYCLE)
                 moved = self._moved(scheduler, schedule)
                 _look(scheduler, schedule, optimizer, moved, found)
+                if isinstance(scheduler, _COSINE):
+                    _look_at_end(scheduler, schedule, found)
                 found.add(METRICS_APART, self.plateaus.is_apart(scheduler))
                 found.add(UNDONE, self.undone.of(scheduler.optimizer))
                 if moved is not None:
@@ -287,8 +306,6 @@ def _look(
     found.add("schedule.rate_as_factor", schedule.squares)
     found.add(SLOW_WARM_UP, schedule.warm_up.is_slow())
     found.add("schedule_moved", moved)
-    if isinstance(scheduler, torch.optim.lr_scheduler.CosineAnnealingLR):
-        found.add("schedule.rises_again", _has_passed_its_end(scheduler, schedule))
     if schedule.resumed:
         name = _LAST_EPOCH_APART if schedule.goes_on else _RATE_RESET
         found.add(name, _resets(scheduler, schedule, optimizer))
@@ -333,10 +350,19 @@ def _is_unused(scheduler: Any, schedule: _Schedule) -> bool:
     return not schedule.begins_late
 
 
-def _has_passed_its_end(scheduler: Any, schedule: _Schedule) -> bool:
-    """Is it beyond its lowest rate? A cosine has no end: it rises again."""
-    end = number_of(getattr(scheduler, "T_max", None))
-    return end is not None and schedule.epoch is not None and schedule.epoch > end
+def _end_of(scheduler: Any) -> float | None:
+    """Where a cosine has its lowest rate: it has no end, and rises again."""
+    return number_of(getattr(scheduler, "T_max", None))
+
+
+def _look_at_end(scheduler: Any, schedule: _Schedule, found: Findings) -> None:
+    end, epoch = _end_of(scheduler), schedule.epoch
+    if end is None or epoch is None:
+        found.add("schedule.rises_again", False)
+        return
+    rises, early = schedule.end.look(epoch, schedule.calls - 1, end)
+    found.add("schedule.rises_again", rises)
+    found.add(ENDS_EARLY, early)
 
 
 def _resets(

@@ -221,13 +221,31 @@ def group_for_nobody(right: bool) -> None:
 
 
 def cosine_of_epochs(right: bool) -> None:
-    """The schedule of four epochs is stepped with each of eight batches."""
+    """The schedule of four epochs is stepped in each of eight."""
     model = Classifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8 if right else 4)
     for _ in range(8):
         train(model, optimizer=optimizer, steps=1)
         rates.step()
+        with torch.no_grad():
+            model(torch.randn(4, 8))
+
+
+def cosine_within_a_pass(right: bool) -> None:
+    """The schedule of two epochs is stepped with each of eight batches."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows = torch.randn(64, 8)
+    loader = DataLoader(list(zip(rows, rows[:, :CLASSES].argmax(1))), 8)
+    length = 2 * len(loader) if right else 2
+    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, length)
+    for _ in range(2):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            rates.step()
 
 
 class Branches(nn.Module):
@@ -445,6 +463,7 @@ CASES = (
     raw_validation,
     group_for_nobody,
     cosine_of_epochs,
+    cosine_within_a_pass,
     head_that_is_read,
     average_in_bfloat16,
     epochs_for_nobody,
