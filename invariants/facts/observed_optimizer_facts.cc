@@ -18,6 +18,7 @@ constexpr char kStateLost[] = "opt.loaded_state_lost";
 constexpr char kFrozenInVain[] = "opt.frozen_in_vain";
 constexpr char kHidden[] = "opt.parts_hidden";
 constexpr char kPartLeftOut[] = "opt.part_left_out";
+constexpr char kFrozenAtZeros[] = "opt.frozen_at_zeros";
 constexpr char kNotParameter[] = "opt.tensor_not_parameter";
 constexpr char kMadeInForward[] = "opt.layers_made_in_forward";
 constexpr char kMadeAnew[] = "opt.made_anew";
@@ -273,6 +274,12 @@ std::vector<Fact> OfGroups() {
           "a part of its model gets gradients, and no optimizer was given it",
           "every part of its model that gets gradients was given to an "
           "optimizer",
+          20),
+      OptimizerRow<kFrozenAtZeros>(
+          "a part of an adapter is frozen at zeros beside parts that are "
+          "trained",
+          "no part of an adapter is frozen at zeros beside parts that are "
+          "trained",
           20),
       OptimizerRow<kOneRounded>(
           "a parameter in bfloat16 or float16 stands still",

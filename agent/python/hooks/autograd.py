@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.frozen_zeros import NAME as FROZEN_ZEROS
 from _traincheck.loss_graph import roots_of
 from _traincheck.masked_rows import NAME as MASKED_ROWS
 from _traincheck.new_terms import NAME as NEW_TERM
@@ -45,6 +46,8 @@ class _Backward:
                 watch.blind_samples.backward_begins(roots_of(args, kwargs))
             if MASKED_ROWS in watch.awake and watch.masked_rows.awaits_loss():
                 watch.masked_rows.backward_begins(roots_of(args, kwargs))
+            if FROZEN_ZEROS in watch.awake and watch.frozen_zeros.awaits_loss():
+                watch.frozen_zeros.backward_begins(roots_of(args, kwargs))
             self._look_at_penalties(args, kwargs)
             self._look_at_terms(args, kwargs)
             watch.recomputation.backward_begins()

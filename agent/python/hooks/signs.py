@@ -25,6 +25,7 @@ from _traincheck.discarded_backwards import CLEARS_FIRST
 from _traincheck.dropped_results import NAME as DROPS_RESULT
 from _traincheck.foreign_gradients import NAME as FOREIGN
 from _traincheck.frozen_parts import NAME as FROZEN_APART
+from _traincheck.frozen_zeros import NAME as FROZEN_ZEROS
 from _traincheck.group_options import GroupOptions
 from _traincheck.holds import first_trained
 from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
@@ -245,7 +246,7 @@ class Signs:
         number = self._steps.get(optimizer)
         if number is None:
             number = 0
-            self._watch.awake.update((FOREIGN, GETS_ZEROS, UNITS_ALIKE))
+            self._watch.awake.update((FOREIGN, FROZEN_ZEROS, GETS_ZEROS, UNITS_ALIKE))
             self._watch.kept_averages.look(self._watch)
             if not is_of_torch(optimizer):
                 self._watch.awake.add(_NEEDS_NONE)
@@ -345,6 +346,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.scale_begins_anew": lambda o: watch.resumed_scales.optimizer_steps(),
         "opt.state_by_position": lambda o: watch.positions.optimizer_steps(o),
         "opt.teacher_drops": lambda o: watch.teachers.optimizer_steps(),
+        FROZEN_ZEROS: lambda o: watch.frozen_zeros.optimizer_steps(o),
         GETS_ZEROS: lambda o: watch.zero_gradients.optimizer_steps(o),
         KEEPS_STATISTICS: lambda o: watch.stale_statistics.optimizer_steps(),
         STILL_COPY: lambda o: watch.still_copies.optimizer_steps(),

@@ -28,6 +28,7 @@ from _traincheck.first_batches import FirstBatches
 from _traincheck.foreign_gradients import ForeignGradients
 from _traincheck.frozen_norms import FrozenNorms
 from _traincheck.frozen_parts import FrozenParts
+from _traincheck.frozen_zeros import FrozenZeros
 from _traincheck.forgetful_moments import ForgetfulMoments
 from _traincheck.followers import Followers
 from _traincheck.generators import Generators
@@ -197,6 +198,7 @@ class Watch:
         self.foreign_gradients = ForeignGradients(self.core, self.values, self.awake)
         self.frozen_norms = FrozenNorms(self.models, self.holds)
         self.frozen_parts = FrozenParts(self.core, self.awake)
+        self.frozen_zeros = FrozenZeros(self.models, self.values, self.awake)
         self.forgetful_moments = ForgetfulMoments(self.values)
         self.standing_counters = StandingCounters(self.values)
         self.leftover_gradients = LeftoverGradients()

@@ -130,12 +130,47 @@ def carried_state(right: bool) -> None:
         optimizer.step()
 
 
+class Adapted(nn.Module):
+    """A frozen layer and what is added to it."""
+
+    def __init__(self, *names: str):
+        super().__init__()
+        self.base = nn.Linear(8, 8).requires_grad_(False)
+        self.down = nn.ParameterDict({name: torch.randn(8, 2) for name in names})
+        self.up = nn.ParameterDict({name: torch.zeros(2, 8) for name in names})
+
+    def forward(self, x):
+        parts = [x @ self.down[name] @ self.up[name] for name in self.down]
+        return torch.relu(self.base(x) + sum(parts))
+
+    def train_only(self, name: str) -> None:
+        for table in (self.down, self.up):
+            for key, matrix in table.items():
+                matrix.requires_grad_(key == name)
+
+
+def adapted(*names: str) -> nn.Module:
+    layers = [Adapted(*names) for _ in range(2)]
+    return nn.Sequential(*layers, nn.Linear(8, CLASSES))
+
+
+def adapter_frozen_at_zeros(right: bool) -> None:
+    """A new adapter is loaded on top of an old one, which stays the active one."""
+    model = adapted("old", "new")
+    for layer in model[:2]:
+        nn.init.normal_(layer.up["old"])
+        layer.train_only("new" if right else "old")
+    trained = [p for p in model.parameters() if p.requires_grad]
+    fit(model, torch.optim.AdamW(trained, lr=0.01))
+
+
 CASES = (
     carried_state,
     swapped_decay,
     scaled_by_layer,
     scales_in_bfloat16,
     table_of_each_split,
+    adapter_frozen_at_zeros,
 )
 
 if __name__ == "__main__":

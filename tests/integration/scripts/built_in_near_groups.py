@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from built_in_groups import Recurrence, fit, normed, series
+from built_in_groups import Recurrence, adapted, fit, normed, series
 from built_in_near import main
 from built_in_signs import CLASSES, STEPS, samples
 
@@ -126,6 +126,15 @@ def pieces_of_a_batch() -> None:
             optimizer.step()
 
 
+def adapter_that_waits() -> None:
+    """Each task has an adapter, and the first one is trained first."""
+    model = adapted("first", "second")
+    for layer in model[:2]:
+        layer.train_only("first")
+    trained = [p for p in model.parameters() if p.requires_grad]
+    fit(model, torch.optim.AdamW(trained, lr=0.01))
+
+
 CASES = (
     pieces_of_a_batch,
     decay_of_some,
@@ -133,6 +142,7 @@ CASES = (
     scales_that_are_read,
     large_steps_in_bfloat16,
     tables_of_a_part,
+    adapter_that_waits,
 )
 
 if __name__ == "__main__":
