@@ -13,6 +13,7 @@ import torch
 
 from _traincheck.device_values import MOST, bytes_of
 from _traincheck.graph_nodes import inputs, kept, walk
+from _traincheck.rounded_positions import LINE, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +69,7 @@ _NEAR = {
     "MulBackward0": ("self", "other"),
 }
 _NEAREST = 32  # nodes
+_LINES = 4  # of tables that queries and keys are multiplied by
 _ERRORS = ("HuberLoss", "MseLoss", "SmoothL1Loss")
 # Of a difference, to the targets most often.
 _OWN_ERRORS = ("AbsBackward0", "PowBackward0")
@@ -125,6 +127,7 @@ class GraphCopy:
                 names.add("result")
             for name in sorted(names):
                 self._keep(node, copies[node], name)
+        self._keep_lines(copies)
 
     def take_tensors(self) -> list[torch.Tensor]:
         """Those whose values fill() is to get; their memory is not kept."""
@@ -134,6 +137,21 @@ class GraphCopy:
     def fill(self, values: list[torch.Tensor]) -> None:
         for (copy, name), value in zip(self._places, values):
             setattr(copy, f"_saved_{name}", value)
+
+    def _keep_lines(self, copies: dict[Node, NodeCopy]) -> None:
+        left = _LINES
+        for node, copy in copies.items():
+            for line in lines_of(node)[-1:]:
+                # What lies between its elements is copied, too.
+                count = line.numel()
+                over = line.shape.index(count)
+                size = line.stride(over) * count * line.element_size()
+                if self._values.is_strided(line) and size <= self._left:
+                    self._left -= size
+                    self._take(copy, LINE, line)
+                    left -= 1
+            if left == 0:
+                return
 
     def _keep(self, node: Node, copy: NodeCopy, name: str) -> None:
         value = kept(node, name)
@@ -157,6 +175,9 @@ class GraphCopy:
                 self.left_out = True
             return
         self._left -= size
+        self._take(copy, name, tensor)
+
+    def _take(self, copy: NodeCopy, name: str, tensor: torch.Tensor) -> None:
         if self._values.is_here(tensor):
             setattr(copy, f"_saved_{name}", tensor.clone())
         else:

@@ -30,6 +30,7 @@ from _traincheck import overlap_losses
 from _traincheck import padded_means
 from _traincheck import policy_graph
 from _traincheck import repeated_quotients
+from _traincheck import rounded_positions
 from _traincheck import token_graph
 from _traincheck.accumulation import Accumulation
 from _traincheck.findings import Findings
@@ -314,6 +315,7 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
             found.add(padded_means.NAME, padded_means.counts(node))
             found.add(repeated_quotients.NAME, repeated_quotients.divides_again(node))
         found.add(crossed_products.NAME, crossed_products.multiplies_crosswise(node))
+        found.add(rounded_positions.NAME, rounded_positions.rounds(node))
         found.add(masked_choices.NAME, masked_choices.keeps_ignored(node))
         found.add(class_weights.NAME, class_weights.favours_frequent(node))
         found.add(class_means.NAME, class_means.averages(node))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from built_in_averages import texts
 from built_in_near import main
-from built_in_products import chosen
+from built_in_products import Turned, chosen, fit_words
 from built_in_sequences import Writer
 from built_in_signs import CLASSES, STEPS, Classifier, samples
 
@@ -112,12 +112,18 @@ def read_into_a_template() -> None:
         optimizer.step()
 
 
+def cosines_in_bfloat16() -> None:
+    """They are cast once they have been computed, and the places are exact."""
+    fit_words(Turned(torch.bfloat16), torch.arange(300.0))
+
+
 CASES = (
     weights_of_pairs,
     answers_of_one_word,
     predicted_gradients,
     solved_anew_each_time,
     read_into_a_template,
+    cosines_in_bfloat16,
 )
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 """
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from built_in_averages import texts
@@ -45,9 +46,50 @@ def mask_of_the_ignored(right: bool) -> None:
         optimizer.step()
 
 
+class Turned(nn.Module):
+    """One layer of attention with rotary positions."""
+
+    def __init__(self, kind=torch.float32):
+        super().__init__()
+        self.kind = kind
+        self.embed = nn.Embedding(16, 16)
+        self.project = nn.Linear(16, 48)
+        self.head = nn.Linear(16, 16)
+
+    def forward(self, words, places):
+        x = self.embed(words)
+        q, k, v = self.project(x).chunk(3, -1)
+        angles = places.float()[:, None] * 100.0 ** (-torch.arange(8) / 8)
+        cos, sin = angles.cos().to(self.kind), angles.sin().to(self.kind)
+        q, k = turned(q, cos, sin), turned(k, cos, sin)
+        return self.head(x + F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+
+def turned(x, cos, sin):
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+
+def fit_words(model: nn.Module, places: torch.Tensor) -> None:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        words = torch.randint(16, (2, len(places) + 1))
+        optimizer.zero_grad()
+        scores = model(words[:, :-1], places)
+        F.cross_entropy(scores.mT, words[:, 1:]).backward()
+        optimizer.step()
+
+
+def positions_in_bfloat16(right: bool) -> None:
+    """All that a model is given is cast to its type."""
+    places = torch.arange(300)
+    fit_words(Turned(), places if right else places.to(torch.bfloat16))
+
+
 CASES = (
     weights_of_all_samples,
     mask_of_the_ignored,
+    positions_in_bfloat16,
 )
 
 if __name__ == "__main__":
