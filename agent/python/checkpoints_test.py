@@ -194,5 +194,75 @@ class OtherFormats(HooksCase):
             self.assertEqual(said, wrong, more)
 
 
+class BestForgotten(HooksCase):
+    FIRST = {"epoch": 6, "best_acc": 0.9}
+
+    def resumed(self, first, *later, takes=True):
+        """What is said once files with these numbers were written, one after another."""
+        HooksCase.setUp(self)
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters())
+        train_step(model, optimizer)
+        file = io.BytesIO()
+        states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**states, **first}, file)
+        file.seek(0)
+        content = torch.load(file)
+        model.load_state_dict(content["model"])
+        if takes:
+            optimizer.load_state_dict(content["optimizer"])
+        for numbers in later:
+            train_step(model, optimizer)
+            torch.save({**states, **numbers}, io.BytesIO())
+        train_step(model, optimizer)
+        name = "opt.best_forgotten"
+        return [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name]
+
+    def test_it_begins_anew(self):
+        for first, next_one in (
+            (self.FIRST, {"epoch": 7, "best_acc": 0.8}),
+            (self.FIRST, {"epoch": 7, "best_acc": torch.tensor(0.8)}),
+            ({"step": 60, "best_loss": 0.3}, {"step": 70, "best_loss": 0.4}),
+            ({"epoch": 1, "max_accuracy": 0.9}, {"epoch": 2, "max_accuracy": 0.0}),
+            (
+                {"epoch": 1, "metrics": {"best_val_loss": 0.1}},
+                {"epoch": 2, "metrics": {"best_val_loss": float("inf")}},
+            ),
+        ):
+            self.assertEqual(self.resumed(first, next_one), [1.0], first)
+
+    def test_it_goes_on(self):
+        for first, next_one in (
+            (self.FIRST, self.FIRST | {"epoch": 7}),
+            (self.FIRST, {"epoch": 7, "best_acc": 0.95}),
+            ({"step": 60, "best_loss": 0.3}, {"step": 70, "best_loss": 0.2}),
+        ):
+            self.assertEqual(self.resumed(first, next_one), [0.0], first)
+
+    def test_what_says_nothing(self):
+        for first, next_one in (
+            (self.FIRST, {"epoch": 1, "best_acc": 0.5}),  # a stage of its own
+            (self.FIRST, {"epoch": 6, "best_acc": 0.5}),  # written before it trains
+            (self.FIRST, {"best_acc": 0.5}),  # no count
+            (self.FIRST, {"epoch": 7, "acc": 0.5}),  # of this epoch
+            ({"epoch": 6, "acc": 0.9}, {"epoch": 7, "acc": 0.5}),
+            ({"epoch": 6, "best_score": 0.9}, {"epoch": 7, "best_score": 0.5}),
+            ({"epoch": 6, "best_epoch": 5}, {"epoch": 7, "best_epoch": 1}),
+            (
+                {"epoch": 6, "step": 60, "best_acc": 0.9},
+                {"epoch": 7, "step": 10, "best_acc": 0.5},
+            ),
+            (
+                {"epoch": 6, "best_acc": float("nan")},
+                {"epoch": 7, "best_acc": 0.5},
+            ),
+        ):
+            self.assertEqual(self.resumed(first, next_one), [], (first, next_one))
+
+    def test_weights_alone_begin_another_training(self):
+        next_one = {"epoch": 7, "best_acc": 0.5}
+        self.assertEqual(self.resumed(self.FIRST, next_one, takes=False), [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -26,6 +26,7 @@ constexpr char kNotFinite[] = "opt.loss_not_finite";
 constexpr char kRepeated[] = "opt.layers_repeated";
 constexpr char kLeftOut[] = "opt.late_left_out";
 constexpr char kNoState[] = "opt.resumes_without_state";
+constexpr char kBestForgotten[] = "opt.best_forgotten";
 constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRanksAlike[] = "opt.ranks_draw_alike";
@@ -255,9 +256,16 @@ std::vector<Fact> OfUpkeep() {
   };
 }
 
-// Their parameter groups, and what these are of.
+// Their parameter groups, what these are of, and what is saved beside them.
 std::vector<Fact> OfGroups() {
   return {
+      OptimizerRow<kBestForgotten>(
+          "a checkpoint that was written after a resume has a worse best value "
+          "than the one that was loaded",
+          "no checkpoint that was written after a resume has a worse best "
+          "value "
+          "than the one that was loaded",
+          20),
       BlamesConstruction(OptimizerRow<kEmptyGroup>(
           "a parameter group with a learning rate of its own is empty",
           "no parameter group with a learning rate of its own is empty", 4)),

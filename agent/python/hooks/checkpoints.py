@@ -46,6 +46,7 @@ class _Checkpoints:
         watch.checkpoints.record(watch.core.POINT_SAVE, saved)
         path = args[1] if len(args) > 1 else kwargs.get("f")
         watch.stateless_resumes.saves(path, saved, watch.holds.optimizers())
+        watch.forgotten_bests.saves(saved)
         if _holds_states(saved):
             watch.states.all_models(watch.core.POINT_SAVE)
 
@@ -64,6 +65,7 @@ class _Checkpoints:
             self._watch.stateless_resumes.loaded(path, result)
             self._watch.resumed_schedules.loaded(result)
             self._watch.loaded_states.loaded(result)
+            self._watch.forgotten_bests.loaded(result)
 
     def takes_state(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
@@ -79,6 +81,7 @@ class _Checkpoints:
         if isinstance(args[0], torch.optim.Optimizer):
             watch.resumed_scales.optimizer_loads(state)
             watch.resumed_schedules.optimizer_loads(args[0], state)
+            watch.forgotten_bests.takes(state)
         steps = watch.clock.steps_begun()
         given = self._given.get(state)
         # Before the first step others may have written into them: a resume does.

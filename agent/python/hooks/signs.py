@@ -25,6 +25,7 @@ from _traincheck.discarded_backwards import CLEARS_FIRST
 from _traincheck.dropped_results import NAME as DROPS_RESULT
 from _traincheck.foreign_gradients import NAME as FOREIGN
 from _traincheck.frozen_parts import NAME as FROZEN_APART
+from _traincheck.forgotten_bests import NAME as BEST_FORGOTTEN
 from _traincheck.frozen_zeros import NAME as FROZEN_ZEROS
 from _traincheck.group_options import GroupOptions
 from _traincheck.holds import first_trained
@@ -351,5 +352,6 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         KEEPS_STATISTICS: lambda o: watch.stale_statistics.optimizer_steps(),
         STILL_COPY: lambda o: watch.still_copies.optimizer_steps(),
         BLIND_SAMPLES: lambda o: watch.blind_samples.optimizer_steps(),
+        BEST_FORGOTTEN: lambda o: watch.forgotten_bests.optimizer_steps(),
         CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),
     }

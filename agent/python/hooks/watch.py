@@ -26,6 +26,7 @@ from _traincheck.empty_passes import EmptyPasses
 from _traincheck.evaluations import Evaluations
 from _traincheck.first_batches import FirstBatches
 from _traincheck.foreign_gradients import ForeignGradients
+from _traincheck.forgotten_bests import ForgottenBests
 from _traincheck.frozen_norms import FrozenNorms
 from _traincheck.frozen_parts import FrozenParts
 from _traincheck.frozen_zeros import FrozenZeros
@@ -200,6 +201,7 @@ class Watch:
         self.frozen_parts = FrozenParts(self.core, self.awake)
         self.frozen_zeros = FrozenZeros(self.models, self.values, self.awake)
         self.forgetful_moments = ForgetfulMoments(self.values)
+        self.forgotten_bests = ForgottenBests(self.awake)
         self.standing_counters = StandingCounters(self.values)
         self.leftover_gradients = LeftoverGradients()
         self.masked_rows = MaskedRows(self.values, self.awake)

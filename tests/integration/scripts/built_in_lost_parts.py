@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, random_split
 
 from built_in_outputs import WORDS, layers
-from built_in_signs import CLASSES, STEPS, Classifier, main, samples
+from built_in_signs import CLASSES, STEPS, Classifier, main, samples, train
 
 
 def adversaries():
@@ -150,12 +150,39 @@ def tags_of_padding(right: bool) -> None:
         optimizer.step()
 
 
+def evaluated_job(
+    path: str, values: tuple[float, ...], keeps_best: bool, better=max
+) -> None:
+    """Goes on from a file, if there is one; values: what its evaluations give."""
+    name = f"best_{'acc' if better is max else 'loss'}"
+    model = Classifier()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    epoch, best = 0, 0.0 if better is max else 99.0
+    if os.path.exists(path):
+        state = torch.load(path)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        epoch, best = state["epoch"], state[name] if keeps_best else best
+    for value in values:
+        train(model, optimizer=optimizer)
+        epoch, best = epoch + 1, better(best, value)
+        states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({**states, "epoch": epoch, name: best}, path)
+
+
+def best_that_begins_anew(right: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for values in ((0.5, 0.9), (0.7, 0.8)):
+            evaluated_job(os.path.join(folder, "last.pt"), values, right)
+
+
 CASES = (
     judgement_of_a_detached_result,
     rewards_in_a_new_tensor,
     state_that_stays_in_the_file,
     transform_of_the_other_part,
     tags_of_padding,
+    best_that_begins_anew,
 )
 
 if __name__ == "__main__":

@@ -12,7 +12,14 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import Subset
 
-from built_in_lost_parts import Signals, Tagger, adversaries, noisy, plain
+from built_in_lost_parts import (
+    Signals,
+    Tagger,
+    adversaries,
+    evaluated_job,
+    noisy,
+    plain,
+)
 from built_in_lost_parts import train_and_evaluate
 from built_in_models import Scaled
 from built_in_near import main
@@ -124,6 +131,13 @@ def padding_with_a_class_of_weight_0() -> None:
         optimizer.step()
 
 
+def smallest_loss() -> None:
+    """The best one falls, and what is worse than it is not kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        for values in ((0.9, 0.5), (0.7, 0.4)):
+            evaluated_job(os.path.join(folder, "last.pt"), values, True, min)
+
+
 CASES = (
     critic_that_waits,
     temperature_that_is_trained_by_hand,
@@ -132,6 +146,7 @@ CASES = (
     pretrained_part,
     transform_of_all,
     padding_with_a_class_of_weight_0,
+    smallest_loss,
 )
 
 if __name__ == "__main__":
