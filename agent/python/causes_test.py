@@ -8,6 +8,7 @@ import unittest
 import torch
 from torch import nn
 from torch.optim import lr_scheduler as schedules
+from torch.utils import data
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import CORE, HooksCase, Net, WATCH, train_step
@@ -110,6 +111,116 @@ class Undone(CauseCase):
             computed.step()
             plateau.step(1.0)
         self.assertEqual(set(self.said()), {0.0})
+
+
+class Untrained(CauseCase):
+    NAME = "loader.trains_no_more"
+
+    def setUp(self):
+        super().setUp()
+        self.net = Net()
+        self.optimizer = sgd(self.net)
+        self.scheduler = Cosine(self.optimizer, T_max=20)
+        rows = data.TensorDataset(torch.randn(16, 3))
+        self.loaders = [data.DataLoader(rows, batch_size=4) for _ in "ab"]
+
+    def train(self, batches):
+        for _ in batches:
+            train_step(self.net, self.optimizer)
+
+    def evaluate(self):
+        self.net.eval()
+        with torch.no_grad():
+            for (x,) in self.loaders[1]:
+                self.net(x)
+        self.net.train()
+
+    def test_pairs_that_are_used_up(self):
+        pairs = zip(*self.loaders)
+        for epoch in range(5):
+            self.train(pairs)
+            self.scheduler.step()
+            self.assertEqual(self.said(), [1.0] if epoch > 2 else [])
+
+    def test_pairs_that_are_made_again(self):
+        for _ in range(6):
+            self.train(zip(*self.loaders))
+            self.scheduler.step()
+        self.assertEqual(self.said(), [0.0])
+
+    def test_a_generator_beside_an_evaluation(self):
+        batches = iter(range(4))
+        for _ in range(5):
+            self.train(batches)
+            self.evaluate()
+            self.scheduler.step()
+        self.assertEqual(self.said(), [1.0])
+
+    def test_a_schedule_that_is_wound_forward(self):
+        for epoch in range(8):
+            self.train(self.loaders[0] if epoch > 4 else ())
+            self.evaluate()
+            self.scheduler.step()
+        self.assertEqual(self.said(), [0.0])
+
+    def test_a_schedule_that_is_drawn(self):
+        for _ in range(3):
+            self.train(self.loaders[0])
+            self.scheduler.step()
+        for _ in range(9):
+            self.evaluate()
+            self.scheduler.step()  # from another line
+        self.assertEqual(self.said(), [0.0])
+
+    def test_several_steps_at_once(self):
+        """accelerate steps a schedule once for each rank."""
+        for _ in range(3):
+            self.train(self.loaders[0])
+            for _ in range(8):
+                self.scheduler.step()
+        self.assertEqual(self.said(), [0.0])
+
+    def test_several_schedules(self):
+        more = [self.scheduler, *(Cosine(self.optimizer, T_max=9) for _ in range(3))]
+        both = [Cosine(self.optimizer, T_max=9) for _ in range(2)]
+        more.append(schedules.SequentialLR(self.optimizer, both, [3]))
+        for _ in range(6):
+            self.train(self.loaders[0])
+            for scheduler in more:
+                scheduler.step()
+        self.assertEqual(self.said(), [0.0])
+
+    def test_batches_that_are_left_out(self):
+        for epoch in range(2):
+            for number, _ in enumerate(self.loaders[0]):
+                if number == 0:
+                    train_step(self.net, self.optimizer)
+                self.scheduler.step()
+        self.assertEqual(self.said(), [0.0])
+
+    def test_losses_that_are_not_used(self):
+        """A forward with gradients is a training: its loss may not be finite."""
+        for epoch in range(6):
+            for (x,) in self.loaders[0]:
+                self.net(x)
+                if epoch < 2:
+                    train_step(self.net, self.optimizer)
+            self.scheduler.step()
+        self.assertEqual(self.said(), [0.0])
+
+    def test_two_empty_passes(self):
+        for epoch in range(9):
+            self.train(() if epoch % 3 else self.loaders[0])
+            self.evaluate()
+            self.scheduler.step()
+        self.assertNotIn(1.0, self.said())
+
+    def test_training_goes_on_later(self):
+        for epoch in range(8):
+            self.train(() if 1 < epoch < 6 else self.loaders[0])
+            self.evaluate()
+            self.scheduler.step()
+        self.assertEqual(self.said(), [0.0, 1.0, 0.0])
 
 
 class Past(HooksCase):

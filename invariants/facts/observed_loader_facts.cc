@@ -28,6 +28,7 @@ constexpr char kRowsDiffer[] = "loader.rows_differ";
 constexpr char kEndsEarly[] = "loader.ends_early";
 constexpr char kTransformReplaced[] = "loader.transform_replaced";
 constexpr char kTargetAmongInputs[] = "loader.target_among_inputs";
+constexpr char kTrainsNoMore[] = "loader.trains_no_more";
 constexpr char kWeightsTooFew[] = "loader.weights_too_few";
 constexpr char kWindowsOverlap[] = "loader.windows_overlap";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
@@ -163,12 +164,25 @@ std::vector<Fact> OfPasses() {
   };
 }
 
+// Said where a schedule is stepped, and judged as the next batch is asked for:
+// an iterator that is used up gives none, and raises.
+std::vector<Fact> OfEndedPasses() {
+  Fact trains_no_more = LoaderRow<kTrainsNoMore>(
+      "a learning rate schedule was stepped after three passes in a row in "
+      "which nothing was trained",
+      "learning rate schedules are stepped after passes that are trained with",
+      20);
+  trains_no_more.at_end = false;
+  return {trains_no_more};
+}
+
 }  // namespace
 
 std::vector<Fact> ObservedLoaderFacts() {
   std::vector<Fact> all = OfSamples();
   for (const Fact& fact : OfRanks()) all.push_back(fact);
   for (const Fact& fact : OfPasses()) all.push_back(fact);
+  for (const Fact& fact : OfEndedPasses()) all.push_back(fact);
   return all;
 }
 

@@ -56,6 +56,7 @@ class _Loaders:
             self._watch.loaders.begin(args[0], result)
             loader = self._watch.loaders.loader_of(result)
             self._watch.awake.add(NEW_DATA)
+            self._watch.untrained_passes.read(loader)
             self._watch.evaluations.pass_begins(loader)
             self._watch.still_copies.pass_begins()
             self._watch.first_batches.pass_begins(args[0], loader)
@@ -91,11 +92,14 @@ class _Loaders:
         error: BaseException | None,
     ) -> None:
         watch, iterator = self._watch, args[0]
+        if isinstance(error, StopIteration):
+            watch.untrained_passes.data_ended()
         loader = watch.loaders.loader_of(iterator)
         if not loader:
             return
         if error is None:
             watch.clock.batch_fetched(loader)
+            watch.untrained_passes.read(loader)
             watch.carried_states.fetched(loader)
             watch.rank_draws.batch_fetched()
             index = iterator._num_yielded - 1

@@ -423,6 +423,7 @@ def _observe_class(watch: Watch, cls: type[Any]) -> None:
 
     def stepped(scheduler: Any, args: Args, result: Any) -> None:
         watch.schedules.stepped(scheduler)
+        watch.untrained_passes.scheduler_steps(scheduler)
         watch.schedules.undone.stepped(scheduler)
         watch.vanishing_rates.scheduler_steps(getattr(scheduler, "optimizer", None))
         if args and isinstance(scheduler, _PLATEAU):

@@ -104,6 +104,7 @@ class Signs:
         """Called before every outermost one. makes_graph: of the gradients."""
         self._claim.claim()
         self._is_unseen = False
+        self._watch.untrained_passes.trains()
         self._watch.old_gradients.backward_begins(makes_graph)
         self._watch.local_backwards.backward_begins()
         self._watch.past_wrappers.backward_begins()
@@ -115,6 +116,7 @@ class Signs:
     def replayed(self, backwards: int, optimizers: list[torch.optim.Optimizer]) -> None:
         """A CUDA graph was: so many backwards, and the steps of these optimizers."""
         watch = self._watch
+        watch.untrained_passes.trains()
         watch.old_gradients.replayed(backwards)
         watch.discarded_backwards.replayed()
         watch.foreign_gradients.replayed()
@@ -167,6 +169,7 @@ class Signs:
 
     def forward_begins(self) -> None:
         """Called at outermost forwards that train."""
+        self._watch.untrained_passes.trains()
         if transforms.running():
             self._watch.sight.limited_by("transforms")
             return
@@ -210,6 +213,7 @@ class Signs:
 
     def steps(self, optimizer: torch.optim.Optimizer) -> Scalars:
         """What is said as its step begins."""
+        self._watch.untrained_passes.trains()
         if not self._claim.claim():
             self._watch.sight.limited_by("threads")
             return {}

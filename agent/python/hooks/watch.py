@@ -97,6 +97,7 @@ from _traincheck.teachers import Teachers
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
 from _traincheck.trained_rows import TrainedRows
+from _traincheck.untrained_passes import UntrainedPasses
 from _traincheck.unused_splits import UnusedSplits
 from _traincheck.unwrapped_parts import UnwrappedParts
 from _traincheck.worker_batches import WorkerBatches
@@ -262,6 +263,7 @@ class Watch:
         self.scaled_splits = ScaledSplits()
         self.targets_among_inputs = TargetsAmongInputs()
         self.trained_rows = TrainedRows()
+        self.untrained_passes = UntrainedPasses(self.core)
         self.unused_splits = UnusedSplits()
         self.worker_batches = WorkerBatches(self.core)
         self.worker_copies = WorkerCopies()

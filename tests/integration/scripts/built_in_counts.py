@@ -1,6 +1,7 @@
 """As built_in_signs.py: numbers that mean another thing in one place than in another: a
 count of steps that nobody moves, a count of batches to skip that stays, a warm-up of
-steps that goes on by passes, a logarithm of a variance that is taken for a deviation.
+steps that goes on by passes, a logarithm of a variance that is taken for a deviation,
+epochs that are counted without a batch.
 
     built_in_counts.py [--right] [CASE...]
 """
@@ -128,11 +129,30 @@ def logarithm_for_a_deviation(right: bool) -> None:
         optimizer.step()
 
 
+def epochs_without_batches(right: bool) -> None:
+    """The pairs of batches were made once: the first epoch uses them up."""
+    loaders = [DataLoader(TensorDataset(*samples(32)), batch_size=8) for _ in "ab"]
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)
+    pairs = zip(*loaders)
+    for _ in range(8):
+        if right:
+            pairs = zip(*loaders)
+        for (x, y), (others, _) in pairs:
+            optimizer.zero_grad()
+            apart = (model(others) - model(others + 0.1)).square().mean()
+            (F.cross_entropy(model(x), y) + apart).backward()
+            optimizer.step()
+        scheduler.step()
+
+
 CASES = (
     counter_that_stands,
     skip_that_stays,
     warm_up_by_passes,
     logarithm_for_a_deviation,
+    epochs_without_batches,
 )
 
 if __name__ == "__main__":

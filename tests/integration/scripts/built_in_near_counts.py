@@ -90,12 +90,30 @@ def logarithms_that_are_kept_small() -> None:
         optimizer.step()
 
 
+def schedule_wound_forward() -> None:
+    """To where the training goes on; then it passes over one loader, and evaluates."""
+    _, loader = batches_of(skip=0)
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=4)
+    for epoch in range(10):
+        for x, y in loader if epoch >= 5 else ():
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        scheduler.step()
+        with torch.no_grad():
+            for x, y in loader:
+                F.cross_entropy(model(x), y)
+
+
 CASES = (
     steps_that_are_left_out,
     passes_that_grow,
     warm_up_of_a_few_passes,
     encoder_of_deviations,
     logarithms_that_are_kept_small,
+    schedule_wound_forward,
 )
 
 if __name__ == "__main__":
