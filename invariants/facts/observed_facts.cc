@@ -64,6 +64,8 @@ constexpr char kOverBatch[] = "loss.weighs_over_samples";
 constexpr char kAcrossTexts[] = "loss.attends_across_texts";
 constexpr char kLowersEntropy[] = "loss.lowers_entropy";
 constexpr char kStartsApart[] = "loss.ratio_starts_apart";
+constexpr char kAnswersAlike[] = "loss.answers_alike";
+constexpr char kSomeAlike[] = "loss.some_answers_alike";
 constexpr char kStrayTerm[] = "loss.stray_term";
 constexpr char kNewTerm[] = "loss.term_without_graph";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
@@ -321,6 +323,17 @@ std::vector<Fact> OfPolicies() {
       CallRow<kNewTerm>(
           "a term of the loss is a new tensor that no computation leads to",
           "each term of the loss is the result of a computation", 20),
+      CallRow<kAnswersAlike>(
+          "one in twenty wrong answers of the loss, or more, is the right one "
+          "itself",
+          "less than one in twenty wrong answers of the loss is the right one",
+          20),
+      CallRow<kSomeAlike>(
+          "one to five in a hundred wrong answers of the loss are the right "
+          "one itself",
+          "it is not so that one to five in a hundred wrong answers of the "
+          "loss are the right one",
+          20),
   };
 }
 

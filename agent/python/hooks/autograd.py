@@ -70,6 +70,11 @@ class _Backward:
             roots = roots_of(args, kwargs)
             said = watch.new_terms.backward_begins(here, roots, optimizers)
             self._say(NEW_TERM, said)
+        here = watch.tied_answers.asks()
+        if here is not None:
+            tied = watch.tied_answers.backward_begins(here, roots_of(args, kwargs))
+            for name, value in tied.items():
+                self._say(name, value)
         if len(optimizers) > 1:
             roots = roots_of(args, kwargs)
             self._say(STRAY_TERM, watch.stray_terms.backward_begins(roots, optimizers))

@@ -94,6 +94,7 @@ from _traincheck.stopping import Stopping
 from _traincheck.stray_terms import StrayTerms
 from _traincheck.symmetric_weights import SymmetricWeights
 from _traincheck.teachers import Teachers
+from _traincheck.tied_answers import TiedAnswers
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
 from _traincheck.trained_rows import TrainedRows
@@ -235,6 +236,7 @@ class Watch:
         self.stray_terms = StrayTerms(self.core)
         self.new_terms = NewTerms(self.core)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
+        self.tied_answers = TiedAnswers(self.core, self.values)
         self.teachers = Teachers(self.holds, self.values, self.awake)
         self.unwrapped_parts = UnwrappedParts(self.core, self.topology, self.models)
         self.wrapped_apart = WrappedApart(self.core)

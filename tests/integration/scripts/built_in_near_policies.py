@@ -101,12 +101,27 @@ def evaluation_of_whole_batches() -> None:
             model(x)
 
 
+def candidates_of_which_wrong_ones_repeat() -> None:
+    """And a policy that is its reference in the first steps."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
+    for step in range(20):
+        asked, found = torch.randn(64, 8), torch.randn(64, 5, 8)
+        found[:, 2] = found[:, 1]
+        if step < 2:
+            found[:] = found[:, :1]
+        scores = torch.einsum("bd,bkd->bk", model(asked), model(found))
+        optimizer.zero_grad()
+        F.cross_entropy(scores, torch.zeros(64, dtype=torch.long)).backward()
+        optimizer.step()
+
+
 CASES = (
     ratio_by_hand,
     confident_answers,
     texts_with_a_mask_to_add,
     generators_of_workers,
     evaluation_of_whole_batches,
+    candidates_of_which_wrong_ones_repeat,
 )
 
 

@@ -148,12 +148,35 @@ def evaluation_without_the_rest(right: bool) -> None:
         model.train()
 
 
+def prefer(alike: int) -> None:
+    """Pairs of 64 samples, so many of which are one and the same."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1))
+    for _ in range(20):
+        better, worse = torch.randn(2, 64, 8)
+        better[:, 0] += 1
+        worse[:alike] = better[:alike]
+        margin = (model(better) - model(worse)).squeeze(-1)
+        optimizer.zero_grad()
+        (-F.logsigmoid(margin).mean()).backward()
+        optimizer.step()
+
+
+def pairs_of_one_sample(right: bool) -> None:
+    prefer(0 if right else 8)
+
+
+def wrong_answers_that_are_right(right: bool) -> None:
+    prefer(0 if right else 1)
+
+
 CASES = (
     ratio_that_starts_apart,
     entropy_that_falls,
     texts_in_one_row,
     generator_of_the_data_set,
     evaluation_without_the_rest,
+    pairs_of_one_sample,
+    wrong_answers_that_are_right,
 )
 
 
