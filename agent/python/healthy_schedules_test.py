@@ -61,6 +61,35 @@ class MilestonesToCome(ScheduleCase):
         self.assertEqual(self.resume(lambda optimizer: None, epoch=1), set())
 
 
+class MilestonesEarly(ScheduleCase):
+    NAME = "schedule.milestones_in_first_pass"
+
+    def of(self, milestones, batches=12, steps=60, gamma=0.1, each_step=True):
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        scheduler = lr_scheduler.MultiStepLR(optimizer, milestones, gamma)
+        rows = data.DataLoader(torch.randn(4 * batches, 5), batch_size=4)
+        for _ in range(steps // batches):
+            for _ in rows:
+                self.step(optimizer=optimizer)
+                if each_step:
+                    scheduler.step()
+            if not each_step:
+                scheduler.step()
+        return {value for value in said(self.NAME) if value == value}
+
+    def test_epochs_in_each_step(self):
+        self.assertEqual(self.of((5, 8)), {0.0, 1.0})
+
+    def test_right_ones(self):
+        self.assertEqual(self.of((2, 4), each_step=False), {0.0})
+        self.assertEqual(self.of((30, 45)), {0.0})
+        self.assertEqual(self.of((5, 8), batches=60), {0.0})  # one pass, by steps
+        self.assertEqual(self.of((5, 8), steps=24), {0.0})  # too short to tell
+        self.assertEqual(self.of((5, 8), gamma=0.9), set())
+        self.assertEqual(self.of((100, 150), batches=240, steps=720), set())
+
+
 class EndsEarly(ScheduleCase):
     NAME = "schedule.ends_in_first_pass"
 

@@ -18,6 +18,7 @@ constexpr char kSlowWarmUp[] = "schedule.slow_warm_up";
 constexpr char kRateReset[] = "schedule.rate_reset";
 constexpr char kRateVanishes[] = "schedule.rate_vanishes";
 constexpr char kEndsInFirstPass[] = "schedule.ends_in_first_pass";
+constexpr char kMilestonesEarly[] = "schedule.milestones_in_first_pass";
 constexpr char kRisesAgain[] = "schedule.rises_again";
 constexpr char kAllOnOne[] = "schedule.all_on_one";
 constexpr char kUnused[] = "schedule.unused";
@@ -29,6 +30,12 @@ std::vector<Fact> OfCounts() {
           "and has gone up and down since",
           "its CosineAnnealingLR does not end within the first pass over the "
           "data",
+          20),
+      OptimizerRow<kMilestonesEarly>(
+          "the last milestone of its schedule was passed within the first pass "
+          "over the data, long ago",
+          "the milestones of its schedule are not all passed within the first "
+          "pass over the data",
           20),
       OptimizerRow<kOutruns>(
           "its learning rates are 0, and its scheduler was stepped several "

@@ -4,16 +4,21 @@ T_max counts what the scheduler is stepped with. Where it was given in epochs an
 scheduler is stepped with each batch, the rates go up and down every few batches. A cosine
 that was over at the end of a pass, or a little before, may have been laid out for it, and
 the training goes on for longer: that is said of it at once. One that ended well before is
-said to be wrong once it has gone down, up and down again.
+said to be wrong once it has gone down, up and down again. Milestones that are passed like
+this leave a small rate to the rest of the training.
 """
 
 from __future__ import annotations
 
-# Name of the scalar.
+# Names of the scalars.
 NAME = "schedule.ends_in_first_pass"
+MILESTONES = "schedule.milestones_in_first_pass"
 
 _ALMOST = 0.9  # of a pass
 _TIMES = 3
+_TIMES_OF_MILESTONES = 4
+_EPOCHS = 100  # milestones beyond count steps
+_FALL = 0.1  # of the rate, or more
 _PATIENCE = 256  # steps beyond its end, of a training whose passes nobody knows
 
 
@@ -58,3 +63,22 @@ class EarlyEnd:
 
     def _may_be_right(self, end: float) -> bool:
         return self.batches is not None and end >= _ALMOST * self.batches
+
+    def milestones_passed(self, calls: int, end: float) -> bool | None:
+        """Were they passed within the first of several passes, long ago? None: not
+        known."""
+        if calls <= end:
+            return False
+        self._passed = True
+        if self.early and calls > _TIMES_OF_MILESTONES * end:
+            return True
+        return False if self.early is False else None
+
+
+def last_milestone(milestones: object, gamma: float | None) -> float | None:
+    """Of those that may be epochs, and that make the rate much smaller."""
+    if not isinstance(milestones, dict) or gamma is None:
+        return None
+    last = max(milestones, default=0)
+    falls = gamma ** sum(milestones.values()) <= _FALL * (1 + 1e-9)
+    return float(last) if falls and 0 < last < _EPOCHS else None

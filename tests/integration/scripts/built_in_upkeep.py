@@ -234,12 +234,22 @@ def cosine_of_epochs(right: bool) -> None:
 
 def cosine_within_a_pass(right: bool) -> None:
     """The schedule of two epochs is stepped with each of eight batches."""
+    schedules = torch.optim.lr_scheduler
+    two_passes(lambda o: schedules.CosineAnnealingLR(o, 16 if right else 2))
+
+
+def milestones_within_a_pass(right: bool) -> None:
+    milestones = (8, 12) if right else (1, 2)
+    two_passes(lambda o: torch.optim.lr_scheduler.MultiStepLR(o, milestones))
+
+
+def two_passes(scheduled) -> None:
+    """Of eight batches."""
     model = Classifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     rows = torch.randn(64, 8)
     loader = DataLoader(list(zip(rows, rows[:, :CLASSES].argmax(1))), 8)
-    length = 2 * len(loader) if right else 2
-    rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, length)
+    rates = scheduled(optimizer)
     for _ in range(2):
         for x, y in loader:
             optimizer.zero_grad()
@@ -464,6 +474,7 @@ CASES = (
     group_for_nobody,
     cosine_of_epochs,
     cosine_within_a_pass,
+    milestones_within_a_pass,
     head_that_is_read,
     average_in_bfloat16,
     epochs_for_nobody,
