@@ -251,6 +251,7 @@ def cosine_with_restarts() -> None:
     for made in (
         lambda o: schedules.CosineAnnealingWarmRestarts(o, 3),
         lambda o: schedules.CosineAnnealingLR(o, 20),
+        lambda o: schedules.MultiStepLR(o, (5, 7)),
         lambda o: schedules.SequentialLR(
             o,
             [
