@@ -49,6 +49,7 @@ constexpr char kTrainsCritic[] = "loss.advantage_has_gradient";
 constexpr char kAreLinear[] = "loss.layers_are_linear";
 constexpr char kPaddedState[] = "loss.reads_padded_state";
 constexpr char kSeesPadding[] = "loss.attends_to_padding";
+constexpr char kWeighsByFrequency[] = "loss.weighs_by_frequency";
 constexpr char kFavoursFrequent[] = "loss.favours_frequent";
 constexpr char kOfClasses[] = "loss.averages_over_classes";
 constexpr char kOverlapOfScores[] = "loss.overlap_of_scores";
@@ -186,6 +187,10 @@ std::vector<Fact> OfTargets() {
 
 std::vector<Fact> OfViews() {
   return {
+      CallRow<kWeighsByFrequency>(
+          "the weights of the loss are the classes' numbers of samples",
+          "the weights of the loss are not the classes' numbers of samples",
+          20),
       CallRow<kSeesLaterOnly>(
           "each position attends to those behind its own alone, where the "
           "token "

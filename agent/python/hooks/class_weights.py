@@ -34,7 +34,24 @@ def favours_frequent(node: Node) -> bool | None:
     return _of_labels(node) if node.name() == _OF_LOGITS else None
 
 
+def weights_and_counts(node: Node) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Of classes, in one row; of negatives and positives, in a row for each label. None:
+    as favours_frequent."""
+    if node.name() in NLL:
+        of_classes = _counts_of_classes(node)
+        if of_classes is None:
+            return None
+        weights, counts = of_classes
+        return (weights[None], counts[None]) if len(weights) > 1 else None
+    return _counts_of_labels(node) if node.name() == _OF_LOGITS else None
+
+
 def _of_classes(nll: Node) -> bool | None:
+    found = _counts_of_classes(nll)
+    return None if found is None else _compare(*found)
+
+
+def _counts_of_classes(nll: Node) -> tuple[torch.Tensor, torch.Tensor] | None:
     weights, targets = saved(nll, "weight"), saved(nll, "target")
     if weights is None or targets is None or len(weights) > _MOST:
         return None
@@ -43,7 +60,7 @@ def _of_classes(nll: Node) -> bool | None:
     counted = targets[targets != integer(nll, "ignore_index")]
     counts = torch.bincount(counted.flatten(), minlength=len(weights))
     counted = weights > 0
-    return _compare(weights[counted].double(), counts[counted].double())
+    return weights[counted].double(), counts[counted].double()
 
 
 def _compare(weights: torch.Tensor, counts: torch.Tensor) -> bool | None:
@@ -58,6 +75,16 @@ def _compare(weights: torch.Tensor, counts: torch.Tensor) -> bool | None:
 
 
 def _of_labels(node: Node) -> bool | None:
+    rows = _counts_of_labels(node)
+    found: bool | None = None
+    for pair, counts in zip(*rows) if rows is not None else ():
+        said = _compare(pair, counts)
+        if said is not None:
+            found = said and found is not False
+    return found
+
+
+def _counts_of_labels(node: Node) -> tuple[torch.Tensor, torch.Tensor] | None:
     """pos_weight, by label or one for all."""
     weights, targets = saved(node, "pos_weight"), saved(node, "target")
     if weights is None or targets is None or targets.dim() == 0:
@@ -70,11 +97,7 @@ def _of_labels(node: Node) -> bool | None:
     if by_label and (weights.dim() != 1 or targets.shape[-1] != len(weights)):
         return None
     table = targets.reshape(-1, targets.shape[-1] if by_label else 1)
-    counts = table.sum(0, dtype=torch.float64)
-    found: bool | None = None
-    for weight, ones in zip(weights.double().flatten(), counts):
-        pair = torch.stack((torch.ones_like(weight), weight))
-        said = _compare(pair, torch.stack((len(table) - ones, ones)))
-        if said is not None:
-            found = said and found is not False
-    return found
+    ones = table.sum(0, dtype=torch.float64)
+    positive = weights.double().flatten()
+    pairs = torch.stack((torch.ones_like(positive), positive), 1)
+    return pairs, torch.stack((len(table) - ones, ones), 1)

@@ -19,6 +19,7 @@ import torch
 from _traincheck import attention_graph
 from _traincheck import broadcasts
 from _traincheck import class_means
+from _traincheck import class_shares
 from _traincheck import class_weights
 from _traincheck import crossed_products
 from _traincheck import hinges
@@ -33,6 +34,7 @@ from _traincheck import repeated_quotients
 from _traincheck import rounded_positions
 from _traincheck import token_graph
 from _traincheck.accumulation import Accumulation
+from _traincheck.class_shares import ClassShares
 from _traincheck.findings import Findings
 from _traincheck.graph_copy import GraphCopy
 from _traincheck.graph_nodes import (
@@ -135,6 +137,8 @@ class LossGraphs:
         # Of the losses since then: exactly 0? None: one could not be read.
         self._zeros: set[bool | None] = set()
         self._learned = False  # has there been another one, ever?
+        # Of the losses of each place.
+        self._shares: dict[Place | None, ClassShares] = {}
         self.accumulation = Accumulation()
         self._updated = False  # has an optimizer stepped?
         # Did a loss since the last step have the tokens one step ahead?
@@ -180,10 +184,11 @@ class LossGraphs:
     ) -> None:
         roots = _roots(losses)
         found = Findings()
+        shares = self._shares.setdefault(row, ClassShares())
         anew = [loss for loss in losses if _is_made_anew(loss)]
         if all(map(self._values.is_here, losses)):
             found.add(NO_GRAPH, any(map(_is_a_loss, anew)))
-            found.update(findings(roots, whole, self._orders))
+            found.update(findings(roots, whole, self._orders, shares))
             self._say(found.without(*left_out))
             return
         most = token_graph.MAX_NODES if whole else _MAX_NODES
@@ -200,7 +205,7 @@ class LossGraphs:
         def take(values: list[torch.Tensor]) -> None:
             copy.fill(values)
             found.add(NO_GRAPH, any(map(_is_a_loss, values[number:])))
-            found.update(findings(copy.roots, whole, orders))
+            found.update(findings(copy.roots, whole, orders, shares))
             # The number of targets is one of this backward alone.
             late = found.without(TARGETS, *left_out)
             self._late.setdefault(row, []).append(late)
@@ -285,7 +290,9 @@ def roots_of(args: Args, kwargs: Kwargs) -> list[Node]:
         return _roots(_losses(args, kwargs))
 
 
-def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
+def findings(
+    roots: list[Node], whole: bool, orders: RowOrders, shares: ClassShares
+) -> Findings:
     """Of the nodes next to the loss; of the whole graph, too."""
     found = Findings()
     means: list[float | None] = []
@@ -317,7 +324,9 @@ def findings(roots: list[Node], whole: bool, orders: RowOrders) -> Findings:
         found.add(crossed_products.NAME, crossed_products.multiplies_crosswise(node))
         found.add(rounded_positions.NAME, rounded_positions.rounds(node))
         found.add(masked_choices.NAME, masked_choices.keeps_ignored(node))
-        found.add(class_weights.NAME, class_weights.favours_frequent(node))
+        favours, exactly = shares.look(node)
+        found.add(class_weights.NAME, favours)
+        found.add(class_shares.NAME, exactly)
         found.add(class_means.NAME, class_means.averages(node))
         found.add(overlap_losses.NAME, overlap_losses.is_of_scores(node))
         label_graph.look(node, found)

@@ -86,14 +86,26 @@ def labels_of_other_texts(right: bool) -> None:
 
 
 def weights_of_frequent_classes(right: bool) -> None:
-    """Numbers of samples are taken for weights."""
+    """Squares of the numbers of samples are taken for weights."""
     y = torch.tensor([0] * 32 + [1] * 9 + [2] * 4 + [3] * 3)
+    counts = torch.bincount(y).float()
+    weight = counts.sum() / counts if right else counts.square() / 48
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        F.cross_entropy(model(torch.randn(48, 8)), y, weight=weight).backward()
+        optimizer.step()
+
+
+def weights_that_are_numbers(right: bool) -> None:
+    """Numbers of samples are, in enough targets to be sure."""
+    y = torch.tensor([0] * 600 + [1] * 200 + [2] * 120 + [3] * 80)
     counts = torch.bincount(y).float()
     weight = counts.sum() / counts if right else counts / counts.sum()
     model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
     for _ in range(STEPS):
         optimizer.zero_grad()
-        F.cross_entropy(model(torch.randn(48, 8)), y, weight=weight).backward()
+        F.cross_entropy(model(torch.randn(1000, 8)), y, weight=weight).backward()
         optimizer.step()
 
 
@@ -271,6 +283,7 @@ CASES = (
     lengths_of_other_texts,
     labels_of_other_texts,
     weights_of_frequent_classes,
+    weights_that_are_numbers,
     penalty_without_a_graph,
     pictures_of_bytes,
     pictures_divided_twice,
