@@ -131,7 +131,8 @@ def logarithm_for_a_deviation(right: bool) -> None:
 
 def epochs_without_batches(right: bool) -> None:
     """The pairs of batches were made once: the first epoch uses them up."""
-    loaders = [DataLoader(TensorDataset(*samples(32)), batch_size=8) for _ in "ab"]
+    tables = [TensorDataset(*samples(32)) for _ in "ab"]
+    loaders = [DataLoader(table, batch_size=8, shuffle=True) for table in tables]
     model = Classifier()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=8)

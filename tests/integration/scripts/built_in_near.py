@@ -246,7 +246,6 @@ def group_without_decay() -> None:
 
 def cosine_with_restarts() -> None:
     """Rates that are to rise again; a warm-up that another schedule follows."""
-    model = Classifier()
     schedules = torch.optim.lr_scheduler
     for made in (
         lambda o: schedules.CosineAnnealingWarmRestarts(o, 3),
@@ -261,6 +260,7 @@ def cosine_with_restarts() -> None:
             [4],
         ),
     ):
+        model = Classifier()
         optimizer = sgd(model)
         rates = made(optimizer)
         for _ in range(8):
