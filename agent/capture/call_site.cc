@@ -102,6 +102,17 @@ uint32_t CallSites::CallerOf(PyFrameObject* frame, int callers) {
   return 0;
 }
 
+uint32_t CallSites::At(std::string_view file, uint32_t line,
+                       std::string_view function) {
+  ProcessRecorder* process = ProcessRecorder::Get();
+  if (process == nullptr || process->definitions().sites() >= kMaxLineSites) {
+    return 0;
+  }
+  return process->definitions()
+      .Site(file, line, function, /*caller=*/0)
+      .value_or(0);
+}
+
 uint32_t CallSites::Here() {
   PyFrameObject* frame = PyEval_GetFrame();  // borrowed
   // Keeps the frame that is looked at; the innermost one belongs to the

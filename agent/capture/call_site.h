@@ -35,6 +35,10 @@ class CallSites {
   uint32_t Here();
   // Site of the frame that called; 0: it is no code of the user's.
   uint32_t OfCaller();
+  // Site of a line that does not run now, as the source says; 0: there are too
+  // many sites, or ring 0 is full.
+  static uint32_t At(std::string_view file, uint32_t line,
+                     std::string_view function);
   // Equal for equal places in the code: of the innermost frames that are
   // neither ours nor of files below `torch`, some of them, down to the
   // instruction.

@@ -4,6 +4,7 @@
 
 #include "agent/capture/agent_settings.h"
 #include "agent/capture/argument_parsing.h"
+#include "agent/capture/call_site.h"
 #include "agent/capture/clock.h"
 #include "agent/capture/device_states.h"
 #include "agent/capture/events.h"
@@ -96,6 +97,17 @@ PyObject* RecordScalarFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   }
   RecordScalar(object, static_cast<StatePoint>(point), group, name, value);
   return None();
+}
+
+PyObject* SiteAtFunction(PyObject*, PyObject* args, PyObject* kwargs) {
+  static const char* const names[] = {"file", "line", "function", nullptr};
+  const char* file;
+  unsigned int line;
+  const char* function;
+  if (!Parse(args, kwargs, "sIs", names, &file, &line, &function)) {
+    return nullptr;
+  }
+  return PyLong_FromUnsignedLong(CallSites::At(file, line, function));
 }
 
 PyObject* RecordMarkFunction(PyObject*, PyObject* args, PyObject* kwargs) {
@@ -222,6 +234,7 @@ PyMethodDef kRecordFunctions[] = {
     WithKeywords("record_place", RecordPlaceFunction),
     WithKeywords("record_states", RecordStatesFunction),
     WithKeywords("record_scalar", RecordScalarFunction),
+    WithKeywords("site_at", SiteAtFunction),
     WithKeywords("record_mark", RecordMarkFunction),
     {"record_unclean_exit", RecordUncleanExitFunction, METH_O, nullptr},
     WithKeywords("record_context", RecordContextFunction),

@@ -96,6 +96,7 @@ class RecordingCore:
 
     def clear(self):
         self.log = []
+        self.sites_at = []  # (file, line, function), numbered from 1
         self.objects = {}  # number -> (class name, path, root, wrapped)
         self.variables = {}  # number -> "Root.name"
         self.facts = {}  # "Root.name" -> (kind, owner, alias group, epoch)
@@ -406,6 +407,10 @@ class RecordingCore:
     def record_context(self, enter, name, arguments=None):
         told = () if arguments is None else (arguments,)
         self.log.append(("context", enter, name, *told))
+
+    def site_at(self, file, line, function):
+        self.sites_at.append((file, line, function))
+        return len(self.sites_at)
 
     def storage_key(self, tensor):
         tensor = getattr(tensor, "_local_tensor", tensor)

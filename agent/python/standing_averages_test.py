@@ -1,6 +1,7 @@
 """Averages and target networks whose update stores nothing."""
 
 import copy
+import inspect
 import pathlib
 import sys
 import unittest
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import HooksCase, said
+from hooks_case import CORE, HooksCase, said
 
 STANDS = "opt.average_stands_still"
 
@@ -141,6 +142,10 @@ class StandingAverages(HooksCase):
 
     def test_an_average_that_is_bound_to_names_stands_still(self):
         self.assertEqual(self.averages(Rebound), 1.0)
+        ((file, line, _),) = CORE.sites_at
+        self.assertEqual(pathlib.Path(file).name, "standing_averages_test.py")
+        first = inspect.unwrap(Rebound.update_average).__code__.co_firstlineno
+        self.assertEqual((line, set(said(f"{STANDS}.site"))), (first, {1.0}))
         self.assertEqual(self.averages(Ema), 1.0)
 
     def test_an_average_that_is_stored_moves(self):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import HooksCase, said
+from hooks_case import CORE, HooksCase, said
 
 BEGIN = """
     import types
@@ -140,6 +140,17 @@ class Statements(HooksCase):
             {"loop": "loss.detach()"},
         ):
             self.assertEqual(self.found(**lines), [0.0], lines)
+
+    def test_where_the_statement_stands(self):
+        line = "x.masked_fill(x > 0, 0)"
+        self.assertEqual(self.found(forward=line), [1.0])
+        ((file, number, _),) = CORE.sites_at
+        self.assertEqual(pathlib.Path(file).parent, self.folder)
+        lines = pathlib.Path(file).read_text().splitlines()
+        self.assertEqual(lines[number - 1].strip(), line)
+        self.assertEqual(said("opt.result_dropped.site"), [1.0])
+        self.assertEqual(self.found(), [0.0])
+        self.assertEqual((CORE.sites_at, said("opt.result_dropped.site")), ([], []))
 
     def test_functions_of_autograd(self):
         called = "Adds.apply(model.layer.weight, model.layer.bias.sum())"

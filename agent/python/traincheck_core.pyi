@@ -291,6 +291,10 @@ class Core(Protocol):
     def record_scalar(
         self, obj: int, point: int, group: int, name: str, value: float
     ) -> None: ...
+    def site_at(self, file: str, line: int, function: str) -> int:
+        """Number of a line of the user's code that does not run now; 0: too many are
+        known. What a scalar says is wrong stands there if it is the value of a second
+        scalar, whose name has ".site" behind it."""
     def record_mark(self, kind: int, obj: int, value: int) -> None: ...
     def record_unclean_exit(self, exception: BaseException) -> None: ...
     def record_collective(self, group: int, sequence: int) -> None:

@@ -1,4 +1,4 @@
-"""What graphs of losses say of weights, penalties and what the first layer is given."""
+"""What graphs of losses say of weights and what the first layer is given."""
 
 import math
 import pathlib
@@ -243,56 +243,6 @@ class MeansOverClasses(GraphCase):
     def test_other_weights(self):
         self.assertEqual(self.of((torch.rand(6, 4) * self.logarithms).mean()), [])
         self.assertEqual(self.of((self.shares * self.logarithms).mean(0).sum()), [])
-
-
-class Penalties(GraphCase):
-    NAME = "loss.penalty_without_graph"
-
-    def setUp(self):
-        super().setUp()
-        torch.manual_seed(0)
-        self.net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 1))
-        self.x = torch.randn(16, 5, requires_grad=True)
-
-    def of(self, loss, **options):
-        HooksCase.setUp(self)
-        scores = self.net(self.x)
-        [slope] = torch.autograd.grad(
-            outputs=loss(scores), inputs=self.x, retain_graph=True, **options
-        )
-        penalty = (slope.norm(dim=1) - 1).square().mean()
-        (scores.mean() - self.net(self.x + 1).mean() + 10 * penalty).backward()
-        return said(self.NAME)
-
-    def test_gradients_without_a_graph(self):
-        self.assertEqual(self.of(torch.sum), [1.0])
-        ones = torch.ones(16, 1)
-        self.assertEqual(self.of(lambda scores: scores, grad_outputs=ones), [1.0])
-
-    def test_gradients_with_a_graph(self):
-        self.assertEqual(self.of(torch.sum, create_graph=True), [0.0])
-
-    def test_gradients_of_a_loss(self):
-        self.assertEqual(self.of(lambda scores: scores.square().mean()), [])
-
-    def test_gradients_that_the_loss_does_not_need(self):
-        torch.autograd.grad(self.net(self.x).sum(), [self.x])
-        self.net(self.x).square().mean().backward()
-        self.assertEqual(said(self.NAME), [])
-        torch.autograd.grad(self.net(self.x).sum(), list(self.net.parameters()))
-        (self.net(self.x).mean() + 1).backward()
-        self.assertEqual(said(self.NAME), [])
-
-
-class Scripted(HooksCase):
-    def test_a_script_that_takes_gradients(self):
-        x = torch.ones(3, requires_grad=True)
-        self.assertEqual(torch.jit.script(slope)(x).tolist(), [2.0, 2.0, 2.0])
-
-
-def slope(x: torch.Tensor):
-    gradients = torch.autograd.grad([(x * x).sum()], [x])
-    return gradients[0]
 
 
 class Bytes(GraphCase):

@@ -2,6 +2,9 @@
 // scalar with the fact's name, 1 where it is so and 0 where it could have been.
 // observed_facts.cc lists them.
 //
+// A second scalar, "NAME.site", may have the number of the site at which it is
+// wrong (site_at of traincheck_core.pyi).
+//
 // Inputs: scalars without an object, of the backward, load_state_dict or
 // state_dict in which they were written; scalars of an optimizer, a loader or
 // a wrapped model, which hold until they are written again. What was not looked
@@ -63,6 +66,19 @@ class Observations final : public FactTracker {
     const auto found = of_objects_.find(object);
     if (found == of_objects_.end()) return std::nullopt;
     return Find(found->second, name);
+  }
+
+  // The line of the user's code where that is wrong; 0: not known.
+  uint32_t SiteOf(uint32_t object, const std::string& name) const {
+    const auto found = of_objects_.find(object);
+    if (found == of_objects_.end()) return 0;
+    const auto site = found->second.find(name + ".site");
+    // Of a damaged record, perhaps.
+    if (site == found->second.end() || !(site->second >= 0) ||
+        site->second > UINT32_MAX) {
+      return 0;
+    }
+    return static_cast<uint32_t>(site->second);
   }
 
   void Fields(Archive& archive) override { archive(of_call_, of_objects_); }

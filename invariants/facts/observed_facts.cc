@@ -336,8 +336,8 @@ std::vector<Fact> OfPolicies() {
       CallRow<kSomeAlike>(
           "one to five in a hundred wrong answers of the loss are the right "
           "one itself",
-          "it is not so that one to five in a hundred wrong answers of the "
-          "loss are the right one",
+          "less than one in a hundred wrong answers of the loss, or more than "
+          "five, are the right one",
           20),
   };
 }

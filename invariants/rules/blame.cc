@@ -47,6 +47,18 @@ void BlameSwitch(const FactSubject& subject, Finding* finding) {
   Add(*subject.facts, *last, "its mode was set last by", finding);
 }
 
+// What the agent has found in the source stands where it says.
+void BlameStatement(const Fact& fact, const FactSubject& subject,
+                    Finding* finding) {
+  const ProcessFacts& facts = *subject.facts;
+  const uint32_t site =
+      facts.observations().SiteOf(subject.optimizer, fact.name);
+  const std::string text = facts.definitions().Site(site);
+  if (text.empty()) return;
+  finding->evidence.push_back("it stands at " + text);
+  PutSiteFirst(facts, site, finding);
+}
+
 }  // namespace
 
 void BlameConstruction(const ProcessFacts& facts, uint32_t optimizer,
@@ -58,7 +70,7 @@ void BlameConstruction(const ProcessFacts& facts, uint32_t optimizer,
 void AddBlame(const Fact& fact, const FactSubject& subject, Finding* finding) {
   switch (fact.blames) {
     case Blamed::kNobody:
-      return;
+      return BlameStatement(fact, subject, finding);
     case Blamed::kSwitchOfMode:
       return BlameSwitch(subject, finding);
     case Blamed::kConstruction:

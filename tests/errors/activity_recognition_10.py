@@ -21,9 +21,13 @@ def simulate(n, seed):
     for k, a in enumerate(labels):
         amp = [1.0, 0.9, 1.1, 0.05, 0.05, 0.05][a]
         freq = [1.9, 1.6, 2.2, 0.3, 0.3, 0.3][a] + 0.15 * rng.randn()
-        gravity = {3: (0.6, 0.7, 0.2), 4: (0.9, 0.1, 0.1), 5: (0.0, 0.1, 1.0)}.get(a, (0.9, 0.2, 0.1))
+        gravity = {3: (0.6, 0.7, 0.2), 4: (0.9, 0.1, 0.1), 5: (0.0, 0.1, 1.0)}.get(
+            a, (0.9, 0.2, 0.1)
+        )
         for c in range(9):
-            wave = amp * np.sin(2 * np.pi * freq * t * (1 + c % 2) + rng.uniform(0, 6.3))
+            wave = amp * np.sin(
+                2 * np.pi * freq * t * (1 + c % 2) + rng.uniform(0, 6.3)
+            )
             data[k, c, 0] = wave + 0.5 * rng.randn(128)
             if c < 3:
                 data[k, c, 0] += gravity[c] + 0.25 * rng.randn()
@@ -83,7 +87,11 @@ def train(model, optimizer, train_loader, test_loader, criterion, max_steps):
                 break
         acc_test = test(model, test_loader)
         history.append([total_loss / n_batch, 100.0 * correct / total, acc_test])
-        print("Epoch: [{}], loss: {:.4f}, train acc: {:.2f}%, test acc: {:.2f}%".format(epoch, *history[-1]))
+        print(
+            "Epoch: [{}], loss: {:.4f}, train acc: {:.2f}%, test acc: {:.2f}%".format(
+                epoch, *history[-1]
+            )
+        )
         epoch += 1
     return history
 
@@ -122,13 +130,21 @@ if __name__ == "__main__":
 
     net = Network(args)
     sgd = optim.SGD(net.parameters(), lr=args.lr, momentum=args.momentum)
-    history = train(net, sgd, train_loader, test_loader, nn.CrossEntropyLoss(), args.steps)
+    history = train(
+        net, sgd, train_loader, test_loader, nn.CrossEntropyLoss(), args.steps
+    )
 
     best = max(h[2] for h in history)
     print("best test accuracy: {:.2f}%".format(best))
     if args.prove:
         with torch.no_grad():
             out = net(xt)
-        looks_like_probabilities = bool((out >= 0).all() and (out.sum(1) - 1).abs().max() < 1e-4)
-        print("range of the values given to the criterion: {:.3f} to {:.3f}".format(out.min(), out.max()))
+        looks_like_probabilities = bool(
+            (out >= 0).all() and (out.sum(1) - 1).abs().max() < 1e-4
+        )
+        print(
+            "range of the values given to the criterion: {:.3f} to {:.3f}".format(
+                out.min(), out.max()
+            )
+        )
         print("fault shows:", "yes" if looks_like_probabilities else "no")

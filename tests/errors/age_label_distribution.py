@@ -14,7 +14,7 @@ def get_data(n, seed):
     basis = torch.randn(3, 48, generator=world)
     g = torch.Generator().manual_seed(seed)
     age = torch.rand(n, generator=g) * (N_GROUPS - 1)
-    width = 0.6 + 1.4 * torch.rand(n, generator=g)          # how unsure people are
+    width = 0.6 + 1.4 * torch.rand(n, generator=g)  # how unsure people are
     feats = torch.stack([age / 4 - 1.5, torch.sin(age), width], 1) @ basis
     feats = feats + 0.5 * torch.randn(n, 48, generator=g)
     bins = torch.arange(N_GROUPS).float()
@@ -27,8 +27,13 @@ class AgeHead(nn.Module):
     def __init__(self):
         super().__init__()
         self.net = nn.Sequential(
-            nn.LayerNorm(48), nn.Linear(48, 128), nn.GELU(), nn.Dropout(0.1),
-            nn.Linear(128, 128), nn.GELU(), nn.Linear(128, N_GROUPS),
+            nn.LayerNorm(48),
+            nn.Linear(48, 128),
+            nn.GELU(),
+            nn.Dropout(0.1),
+            nn.Linear(128, 128),
+            nn.GELU(),
+            nn.Linear(128, N_GROUPS),
         )
 
     def forward(self, x):
@@ -53,7 +58,9 @@ class LabelDistributionLoss(nn.Module):
     def forward(self, logits, dist):
         expected = (F.softmax(logits, dim=1) * self.bins).sum(1)
         wanted = (dist * self.bins).sum(1)
-        return self.divergence(logits, dist) + self.lam * (expected - wanted).abs().mean()
+        return (
+            self.divergence(logits, dist) + self.lam * (expected - wanted).abs().mean()
+        )
 
 
 def evaluate(model, feats, dist, age):
@@ -74,7 +81,9 @@ def main():
     model = AgeHead()
     criterion = LabelDistributionLoss(lam=args.lam)
     optim = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-2)
-    sched = torch.optim.lr_scheduler.OneCycleLR(optim, max_lr=4e-3, total_steps=max(args.steps, 2))
+    sched = torch.optim.lr_scheduler.OneCycleLR(
+        optim, max_lr=4e-3, total_steps=max(args.steps, 2)
+    )
 
     step = 0
     while step < args.steps:
@@ -88,7 +97,9 @@ def main():
             step += 1
             if step % 60 == 0:
                 mae, overlap, _ = evaluate(model, vfeats, vdist, vage)
-                print(f"step {step} loss {loss.item():.4f} valid MAE {mae:.3f} overlap {overlap:.3f}")
+                print(
+                    f"step {step} loss {loss.item():.4f} valid MAE {mae:.3f} overlap {overlap:.3f}"
+                )
             if step == args.steps:
                 break
 
@@ -98,7 +109,12 @@ def main():
     if args.prove:
         # against the divergence written out by hand
         p = F.softmax(logits, 1)
-        by_hand = (vdist * (vdist.clamp_min(1e-30).log() - p.clamp_min(1e-30).log())).sum(1).mean().item()
+        by_hand = (
+            (vdist * (vdist.clamp_min(1e-30).log() - p.clamp_min(1e-30).log()))
+            .sum(1)
+            .mean()
+            .item()
+        )
         used = criterion.divergence(logits, vdist).item()
         print("fault shows:", "yes" if abs(by_hand - used) > 1e-3 else "no")
 

@@ -54,9 +54,15 @@ def gae(rewards, values, mask, gamma=1.0, lam=0.95):
     token_rewards[torch.arange(len(last)), last] = rewards
     adv, out = torch.zeros(len(last)), []
     for t in reversed(range(values.size(1))):
-        nxt = values[:, t + 1] * mask[:, t + 1] if t + 1 < values.size(1) else torch.zeros(len(last))
+        nxt = (
+            values[:, t + 1] * mask[:, t + 1]
+            if t + 1 < values.size(1)
+            else torch.zeros(len(last))
+        )
         delta = token_rewards[:, t] + gamma * nxt - values[:, t]
-        adv = delta + gamma * lam * adv * (mask[:, t + 1] if t + 1 < values.size(1) else 0)
+        adv = delta + gamma * lam * adv * (
+            mask[:, t + 1] if t + 1 < values.size(1) else 0
+        )
         out.append(adv)
     advantages = torch.stack(out[::-1], 1)
     return advantages, (advantages + values).detach()
@@ -66,13 +72,17 @@ def sequence_advantages(advantages, loss_mask, args):
     """One advantage per answer, spread over its tokens again."""
     seq = advantages.mean(dim=1, keepdim=True)
     if args.fixed:
-        seq = (advantages * loss_mask).sum(1, keepdim=True) / loss_mask.sum(1, keepdim=True)
+        seq = (advantages * loss_mask).sum(1, keepdim=True) / loss_mask.sum(
+            1, keepdim=True
+        )
     return seq.expand_as(advantages) * loss_mask
 
 
 def actor_loss_fn(logp, old_logp, advantages, loss_mask, args, eps_clip=0.2):
     mask = loss_mask.float()
-    log_ratio = ((logp - old_logp) * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True)
+    log_ratio = ((logp - old_logp) * mask).sum(1, keepdim=True) / mask.sum(
+        1, keepdim=True
+    )
     ratio = log_ratio.exp().expand_as(logp)
     adv = sequence_advantages(advantages, mask, args)
     clipped = ratio.clamp(1 - eps_clip, 1 + eps_clip)
@@ -122,8 +132,10 @@ def main():
             if step == args.steps:
                 break
         if step % 20 == 0:
-            print(f"step {step} reward {rewards.mean():.3f} length {mask.sum(1).float().mean():.2f} "
-                  f"policy loss {policy_loss.item():.4f} value loss {value_loss.item():.4f}")
+            print(
+                f"step {step} reward {rewards.mean():.3f} length {mask.sum(1).float().mean():.2f} "
+                f"policy loss {policy_loss.item():.4f} value loss {value_loss.item():.4f}"
+            )
 
     if args.prove:
         tokens, mask = rollout(model, torch.randint(1, VOCAB, (256,)))
@@ -131,9 +143,13 @@ def main():
             logp, _, _ = token_logp(model, tokens)
             adv = torch.randn(mask.shape)
             a = actor_loss_fn(logp, logp, adv, mask, args).item()
-            b = actor_loss_fn(logp, logp, adv.masked_fill(~mask, 10.0), mask, args).item()
-        print(f"padding in the rollouts: {(~mask).float().mean():.2f}; policy loss {a:.4f}, "
-              f"with other values behind the end {b:.4f}")
+            b = actor_loss_fn(
+                logp, logp, adv.masked_fill(~mask, 10.0), mask, args
+            ).item()
+        print(
+            f"padding in the rollouts: {(~mask).float().mean():.2f}; policy loss {a:.4f}, "
+            f"with other values behind the end {b:.4f}"
+        )
         print("fault shows:", "yes" if abs(a - b) > 1e-6 else "no")
 
 

@@ -17,7 +17,9 @@ def make_table(n, seed):
     temp = rng.normal(14, 8, n)
     hum = np.clip(rng.normal(60, 18, n), 5, 100)
     wind = rng.gamma(2.0, 4.0, n)
-    rush = np.exp(-0.5 * ((hour - 8) / 1.6) ** 2) + 1.2 * np.exp(-0.5 * ((hour - 17.5) / 2.0) ** 2)
+    rush = np.exp(-0.5 * ((hour - 8) / 1.6) ** 2) + 1.2 * np.exp(
+        -0.5 * ((hour - 17.5) / 2.0) ** 2
+    )
     work = (weekday < 5).astype(float)
     leisure = np.exp(-0.5 * ((hour - 14) / 3.5) ** 2) * (1 - work)
     demand = 40 + 300 * rush * (0.3 + 0.7 * work) + 220 * leisure
@@ -54,7 +56,7 @@ def batches(n, size, gen):
     while True:
         order = torch.randperm(n, generator=gen)
         for i in range(0, n - size + 1, size):
-            yield order[i:i + size]
+            yield order[i : i + size]
 
 
 def main():
@@ -106,7 +108,10 @@ def main():
         out = model(hour[va], day[va], num[va]).flatten()
     truth = y[va]
     rmse = (out - truth).pow(2).mean().sqrt().item() * y_sd
-    r2 = 1 - (out - truth).pow(2).sum().item() / (truth - truth.mean()).pow(2).sum().item()
+    r2 = (
+        1
+        - (out - truth).pow(2).sum().item() / (truth - truth.mean()).pow(2).sum().item()
+    )
     print(f"validation RMSE {rmse:.1f} bikes/h, R2 {r2:.3f}")
 
     if args.prove:

@@ -22,8 +22,8 @@ class VecCartPole:
         x, v, th, w = self.state.unbind(1)
         force = torch.where(action == 1, 10.0, -10.0)
         cos, sin = th.cos(), th.sin()
-        tmp = (force + 0.05 * w ** 2 * sin) / 1.1
-        acc_th = (9.8 * sin - cos * tmp) / (0.5 * (4.0 / 3.0 - 0.1 * cos ** 2 / 1.1))
+        tmp = (force + 0.05 * w**2 * sin) / 1.1
+        acc_th = (9.8 * sin - cos * tmp) / (0.5 * (4.0 / 3.0 - 0.1 * cos**2 / 1.1))
         acc_x = tmp - 0.05 * acc_th * cos / 1.1
         dt = 0.02
         new = torch.stack([x + dt * v, v + dt * acc_x, th + dt * w, w + dt * acc_th], 1)
@@ -67,7 +67,14 @@ def rollout(env, actor, horizon, gen):
             lengths.append(ln[d > 0])
             s = nxt
     finished = torch.cat(lengths)
-    return torch.stack(states), torch.stack(actions), torch.stack(rewards), torch.stack(dones), s, finished
+    return (
+        torch.stack(states),
+        torch.stack(actions),
+        torch.stack(rewards),
+        torch.stack(dones),
+        s,
+        finished,
+    )
 
 
 def returns_to_go(rewards, dones, last_value, gamma):
@@ -105,10 +112,12 @@ def main():
     gen = torch.Generator().manual_seed(31)
     env = VecCartPole(args.envs, gen)
     actor, critic = Actor(), Critic()
-    opt = torch.optim.Adam([
-        {"params": actor.parameters(), "lr": 5e-3},
-        {"params": critic.parameters(), "lr": 1e-2},
-    ])
+    opt = torch.optim.Adam(
+        [
+            {"params": actor.parameters(), "lr": 5e-3},
+            {"params": critic.parameters(), "lr": 1e-2},
+        ]
+    )
 
     recent = 0.0
     for step in range(args.steps):
@@ -120,13 +129,17 @@ def main():
         loss = pg + 0.5 * value_loss - 0.01 * ent
         opt.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(list(actor.parameters()) + list(critic.parameters()), 1.0)
+        nn.utils.clip_grad_norm_(
+            list(actor.parameters()) + list(critic.parameters()), 1.0
+        )
         opt.step()
         if len(finished):
             recent = finished.mean().item()
         if (step + 1) % 20 == 0:
-            print(f"update {step + 1}: pg {pg.item():+.4f} value loss {value_loss.item():.3f} "
-                  f"entropy {ent.item():.3f} mean length {recent:.1f}")
+            print(
+                f"update {step + 1}: pg {pg.item():+.4f} value loss {value_loss.item():.3f} "
+                f"entropy {ent.item():.3f} mean length {recent:.1f}"
+            )
 
     if args.prove:
         pg, _, _ = policy_terms(actor, critic, s, a, ret, args)

@@ -44,7 +44,9 @@ class ClickModel(nn.Module):
         self.user = nn.Embedding(N_USERS, dim)
         self.item = nn.Embedding(N_ITEMS, dim)
         self.pos = nn.Embedding(10, 4)
-        self.mlp = nn.Sequential(nn.Linear(dim * 3 + 4, 64), nn.ReLU(), nn.Linear(64, 1))
+        self.mlp = nn.Sequential(
+            nn.Linear(dim * 3 + 4, 64), nn.ReLU(), nn.Linear(64, 1)
+        )
 
     def forward(self, u, i, p):
         eu, ei = self.user(u), self.item(i)
@@ -76,7 +78,9 @@ def worker(rank, world, port, args):
     train = ClickLog(16000, seed=1)
     valid = ClickLog(4000, seed=2)
     sampler = DistributedSampler(train, world, rank, shuffle=True, seed=3)
-    loader = DataLoader(train, batch_size=args.batch_size, sampler=sampler, drop_last=True)
+    loader = DataLoader(
+        train, batch_size=args.batch_size, sampler=sampler, drop_last=True
+    )
 
     model = DDP(ClickModel())
     opt = torch.optim.Adam(model.parameters(), lr=5e-3)

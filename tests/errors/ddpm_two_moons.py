@@ -23,7 +23,9 @@ class TimeEmbedding(nn.Module):
     def __init__(self, dim):
         super().__init__()
         half = dim // 2
-        self.register_buffer("freq", torch.exp(-math.log(1000.0) * torch.arange(half) / half))
+        self.register_buffer(
+            "freq", torch.exp(-math.log(1000.0) * torch.arange(half) / half)
+        )
 
     def forward(self, t):
         a = t.float()[:, None] * self.freq[None]
@@ -64,7 +66,9 @@ class Diffusion:
         for i in reversed(range(self.T)):
             t = torch.full((n,), i)
             eps = net(x, t)
-            mean = (x - self.beta[i] / (1 - self.abar[i]).sqrt() * eps) / self.alpha[i].sqrt()
+            mean = (x - self.beta[i] / (1 - self.abar[i]).sqrt() * eps) / self.alpha[
+                i
+            ].sqrt()
             z = torch.randn(n, 2, generator=gen) if i > 0 else 0.0
             x = mean + self.beta[i].sqrt() * z
         return x
@@ -119,7 +123,9 @@ def main(args):
     print(f"energy distance of samples to data: {energy_distance(real, fake):.4f}")
 
     if args.prove:
-        moved = max((a - b).abs().max().item() for a, b in zip(first, ema.net.parameters()))
+        moved = max(
+            (a - b).abs().max().item() for a, b in zip(first, ema.net.parameters())
+        )
         print("fault shows:", "yes" if moved == 0 else "no")
 
 

@@ -12,18 +12,22 @@ from torch.utils.data import DataLoader, Dataset, Subset, random_split
 
 
 def render(kind, g):
-    yy, xx = torch.meshgrid(torch.linspace(-1, 1, 28), torch.linspace(-1, 1, 28), indexing="ij")
+    yy, xx = torch.meshgrid(
+        torch.linspace(-1, 1, 28), torch.linspace(-1, 1, 28), indexing="ij"
+    )
     th = torch.rand(1, generator=g).item() * 3.1416
     c, s = torch.cos(torch.tensor(th)), torch.sin(torch.tensor(th))
     u, v = c * xx + s * yy, -s * xx + c * yy
     if kind == 0:
-        img = torch.exp(-3.5 * (u ** 2 + 1.3 * v ** 2))
+        img = torch.exp(-3.5 * (u**2 + 1.3 * v**2))
     elif kind == 1:
-        r = (u ** 2 + v ** 2).sqrt()
+        r = (u**2 + v**2).sqrt()
         phi = torch.atan2(v, u)
-        img = torch.exp(-3.0 * r) * (0.5 + 0.5 * torch.cos(2 * phi - 7 * r)) + 0.4 * torch.exp(-30 * r ** 2)
+        img = torch.exp(-3.0 * r) * (
+            0.5 + 0.5 * torch.cos(2 * phi - 7 * r)
+        ) + 0.4 * torch.exp(-30 * r**2)
     else:
-        img = torch.exp(-3 * u ** 2 - 40 * v ** 2)
+        img = torch.exp(-3 * u**2 - 40 * v**2)
     return img
 
 
@@ -54,7 +58,7 @@ class TrainTransform:
         x = torch.rot90(x, int(torch.randint(0, 4, (1,))), (1, 2))
         top, left = torch.randint(2, 21, (2,)).tolist()
         x = x.clone()
-        x[:, top:top + 5, left:left + 5] = 0
+        x[:, top : top + 5, left : left + 5] = 0
         return x + 0.05 * torch.randn_like(x)
 
 
@@ -91,8 +95,11 @@ def run(args):
     torch.manual_seed(args.seed)
     data = Galaxies(transform=TrainTransform())
     n_val = int(0.2 * len(data))
-    train_set, val_set = random_split(data, [len(data) - n_val, n_val],
-                                      generator=torch.Generator().manual_seed(args.seed))
+    train_set, val_set = random_split(
+        data,
+        [len(data) - n_val, n_val],
+        generator=torch.Generator().manual_seed(args.seed),
+    )
     if args.fixed:
         val_set = Subset(Galaxies(transform=None), val_set.indices)
 
@@ -123,9 +130,13 @@ def run(args):
         mark = ""
         if vl < best:
             best = vl
-            torch.save({"model": copy.deepcopy(model.state_dict()), "epoch": epoch}, ckpt)
+            torch.save(
+                {"model": copy.deepcopy(model.state_dict()), "epoch": epoch}, ckpt
+            )
             mark = " *"
-        print(f"epoch {epoch:2d} train {running / k:.4f} val {vl:.4f} acc {va:.3f}{mark}")
+        print(
+            f"epoch {epoch:2d} train {running / k:.4f} val {vl:.4f} acc {va:.3f}{mark}"
+        )
         epoch += 1
 
     saved = torch.load(ckpt)

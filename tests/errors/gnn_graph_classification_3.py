@@ -41,13 +41,17 @@ class GraphConvolutionLayer(nn.Module):
 
 
 class GCN(nn.Module):
-    def __init__(self, n_feat, n_class, n_layer, agg_hidden, fc_hidden, dropout, readout, args):
+    def __init__(
+        self, n_feat, n_class, n_layer, agg_hidden, fc_hidden, dropout, readout, args
+    ):
         super().__init__()
         self.n_layer, self.dropout, self.readout = n_layer, dropout, readout
         # Graph convolution layers
         layers = []
         for i in range(n_layer):
-            layers.append(GraphConvolutionLayer(n_feat if i == 0 else agg_hidden, agg_hidden))
+            layers.append(
+                GraphConvolutionLayer(n_feat if i == 0 else agg_hidden, agg_hidden)
+            )
         self.graph_convolution_layers = layers
         if args.fixed:
             self.graph_convolution_layers = nn.ModuleList(layers)
@@ -84,7 +88,11 @@ def make_graphs(n, rng, n_max=20, n_types=6):
         masks[g, :size] = 1
         for i in range(size):
             for j in range(i + 1, size):
-                same = kind[i] == kind[j] if ys[g] == 0 else (kind[i] - kind[j]) % n_types in (1, 5)
+                same = (
+                    kind[i] == kind[j]
+                    if ys[g] == 0
+                    else (kind[i] - kind[j]) % n_types in (1, 5)
+                )
                 if rng.random() < (0.5 if same else 0.08):
                     adjs[g, i, j] = adjs[g, j, i] = 1
     return tuple(torch.from_numpy(v) for v in (xs, adjs, masks, ys))
@@ -104,15 +112,31 @@ def main():
     torch.manual_seed(0)
     train, test = make_graphs(500, rng), make_graphs(150, rng)
 
-    model = GCN(6, 2, args.n_agg_layer, args.agg_hidden, args.fc_hidden, args.dropout, args.readout, args)
-    print("Total parameters:", sum(p.numel() for p in model.parameters() if p.requires_grad))
+    model = GCN(
+        6,
+        2,
+        args.n_agg_layer,
+        args.agg_hidden,
+        args.fc_hidden,
+        args.dropout,
+        args.readout,
+        args,
+    )
+    print(
+        "Total parameters:",
+        sum(p.numel() for p in model.parameters() if p.requires_grad),
+    )
     first = [l.weight.detach().clone() for l in model.graph_convolution_layers]
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, weight_decay=1e-5)
-    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[100, 160], gamma=0.5)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(
+        optimizer, milestones=[100, 160], gamma=0.5
+    )
 
     losses = []
     for step in range(args.steps):
-        idx = torch.from_numpy(rng.choice(len(train[3]), args.batch_size, replace=False))
+        idx = torch.from_numpy(
+            rng.choice(len(train[3]), args.batch_size, replace=False)
+        )
         x, adj, mask, y = (v[idx] for v in train)
         loss = F.cross_entropy(model(x, adj, mask), y)
         optimizer.zero_grad()
@@ -121,10 +145,16 @@ def main():
         scheduler.step()
         losses.append(loss.item())
         if (step + 1) % 40 == 0:
-            print("step %d  loss %.4f  test accuracy %.3f" % (step + 1, np.mean(losses[-40:]), accuracy(model, test)))
+            print(
+                "step %d  loss %.4f  test accuracy %.3f"
+                % (step + 1, np.mean(losses[-40:]), accuracy(model, test))
+            )
 
     if args.prove:
-        change = [(l.weight - w).abs().max().item() for l, w in zip(model.graph_convolution_layers, first)]
+        change = [
+            (l.weight - w).abs().max().item()
+            for l, w in zip(model.graph_convolution_layers, first)
+        ]
         print("largest change per graph layer:", ["%.4f" % c for c in change])
         print("fault shows:", "yes" if max(change) == 0 else "no")
 

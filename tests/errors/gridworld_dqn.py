@@ -43,7 +43,13 @@ class Grid:
 
 
 def q_network():
-    return nn.Sequential(nn.Linear(2 * SIZE, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+    return nn.Sequential(
+        nn.Linear(2 * SIZE, 64),
+        nn.ReLU(),
+        nn.Linear(64, 64),
+        nn.ReLU(),
+        nn.Linear(64, 4),
+    )
 
 
 class Agent:
@@ -132,11 +138,16 @@ def main():
             agent.soft_update()
             updates += 1
             if updates % 100 == 0:
-                print(f"update {updates} loss {loss:.4f} success {success_rate(agent):.2f}")
+                print(
+                    f"update {updates} loss {loss:.4f} success {success_rate(agent):.2f}"
+                )
     print(f"success rate at the end: {success_rate(agent):.2f}")
 
     if args.prove:
-        moved = max((p - q).abs().max().item() for p, q in zip(start, agent.target_net.parameters()))
+        moved = max(
+            (p - q).abs().max().item()
+            for p, q in zip(start, agent.target_net.parameters())
+        )
         print("fault shows:", "yes" if moved == 0 else "no")
 
 

@@ -65,9 +65,14 @@ class ReplayBuffer:
 
     def sample(self, n):
         s, a, r, s2, d, g = zip(*random.sample(self.buffer, n))
-        return (torch.from_numpy(np.stack(s)), torch.tensor(a), torch.tensor(r),
-                torch.from_numpy(np.stack(s2)), torch.tensor(d, dtype=torch.float32),
-                torch.from_numpy(np.stack(g)))
+        return (
+            torch.from_numpy(np.stack(s)),
+            torch.tensor(a),
+            torch.tensor(r),
+            torch.from_numpy(np.stack(s2)),
+            torch.tensor(d, dtype=torch.float32),
+            torch.from_numpy(np.stack(g)),
+        )
 
 
 def update_target(current_model, target_model):
@@ -137,7 +142,14 @@ while step < args.steps:
 
 print("last win rate %.2f" % np.mean(wins))
 if args.prove:
-    moved_target = sum((target_model.state_dict()[k] - v).abs().sum().item() for k, v in start_target.items())
-    moved_model = sum((model.state_dict()[k] - v).abs().sum().item() for k, v in start_target.items())
-    print("distance from the start: model %.3f, target %.3f" % (moved_model, moved_target))
+    moved_target = sum(
+        (target_model.state_dict()[k] - v).abs().sum().item()
+        for k, v in start_target.items()
+    )
+    moved_model = sum(
+        (model.state_dict()[k] - v).abs().sum().item() for k, v in start_target.items()
+    )
+    print(
+        "distance from the start: model %.3f, target %.3f" % (moved_model, moved_target)
+    )
     print("fault shows:", "yes" if moved_target == 0 and moved_model > 0 else "no")

@@ -26,11 +26,18 @@ class ACTPolicy(nn.Module):
         super().__init__()
         self.chunk_size = cfg.chunk_size
         self.vision = nn.Sequential(
-            nn.Conv2d(2, 12, 3, 2, 1), nn.BatchNorm2d(12), nn.ReLU(),
-            nn.Conv2d(12, 24, 3, 2, 1), nn.BatchNorm2d(24), nn.ReLU())
+            nn.Conv2d(2, 12, 3, 2, 1),
+            nn.BatchNorm2d(12),
+            nn.ReLU(),
+            nn.Conv2d(12, 24, 3, 2, 1),
+            nn.BatchNorm2d(24),
+            nn.ReLU(),
+        )
         self.project = nn.Linear(24, dim)
         self.pos = nn.Parameter(0.02 * torch.randn(16, dim))
-        self.block = nn.TransformerEncoderLayer(dim, 4, 96, dropout=0.1, batch_first=True)
+        self.block = nn.TransformerEncoderLayer(
+            dim, 4, 96, dropout=0.1, batch_first=True
+        )
         self.head = nn.Linear(dim, cfg.chunk_size * 2)
 
     def predict_chunk(self, image):
@@ -77,16 +84,22 @@ def eval_policy(policy, cfg):
     policy.eval()
     position, goal = torch.rand(2, cfg.n_episodes, 2) * 1.8 - 0.9
     for _ in range(12):
-        position = (position + policy.select_action(render(position, goal))).clamp(-1, 1)
+        position = (position + policy.select_action(render(position, goal))).clamp(
+            -1, 1
+        )
     distance = (position - goal).norm(dim=1)
-    return {"pc_success": 100 * (distance < 0.15).float().mean().item(),
-            "avg_distance": distance.mean().item()}
+    return {
+        "pc_success": 100 * (distance < 0.15).float().mean().item(),
+        "avg_distance": distance.mean().item(),
+    }
 
 
 def update_policy(policy, batch, optimizer, grad_clip_norm=10.0):
     loss, info = policy.forward(batch)
     loss.backward()
-    info["grad_norm"] = nn.utils.clip_grad_norm_(policy.parameters(), grad_clip_norm).item()
+    info["grad_norm"] = nn.utils.clip_grad_norm_(
+        policy.parameters(), grad_clip_norm
+    ).item()
     optimizer.step()
     optimizer.zero_grad()
     return info
@@ -102,13 +115,19 @@ def train(cfg, args):
     for step in range(1, cfg.steps + 1):
         info = update_policy(policy, make_batch(cfg), optimizer)
         if step % cfg.log_freq == 0:
-            logging.info("step %d loss %.4f grdn %.3f", step, info["l1_loss"], info["grad_norm"])
+            logging.info(
+                "step %d loss %.4f grdn %.3f", step, info["l1_loss"], info["grad_norm"]
+            )
         if step % cfg.eval_freq == 0:
             result = eval_policy(policy, cfg)
             if args.fixed:
                 policy.train()
-            logging.info("eval at step %d: success %.0f%%, distance %.3f", step,
-                         result["pc_success"], result["avg_distance"])
+            logging.info(
+                "eval at step %d: success %.0f%%, distance %.3f",
+                step,
+                result["pc_success"],
+                result["avg_distance"],
+            )
     return policy
 
 

@@ -11,17 +11,27 @@ import torch.nn.functional as F
 
 class PatchBank:
     """four spectral bands, five classes, raw reflectance counts / 100"""
-    means = torch.tensor([[4., 6., 5., 2.], [3., 7., 4., 9.], [8., 8., 9., 7.],
-                          [6., 5., 3., 6.], [5., 5., 6., 4.]])
+
+    means = torch.tensor(
+        [
+            [4.0, 6.0, 5.0, 2.0],
+            [3.0, 7.0, 4.0, 9.0],
+            [8.0, 8.0, 9.0, 7.0],
+            [6.0, 5.0, 3.0, 6.0],
+            [5.0, 5.0, 6.0, 4.0],
+        ]
+    )
 
     def __init__(self, seed):
         self.g = torch.Generator().manual_seed(seed)
 
     def draw(self, n):
         y = torch.randint(0, 5, (n,), generator=self.g)
-        x = self.means[y][:, :, None, None] + 1.6 * torch.randn(n, 4, 1, 1, generator=self.g)
+        x = self.means[y][:, :, None, None] + 1.6 * torch.randn(
+            n, 4, 1, 1, generator=self.g
+        )
         x = x + 2.0 * torch.randn(n, 4, 12, 12, generator=self.g)
-        stripes = torch.sin(torch.arange(12.) * 1.3)[None, :, None]
+        stripes = torch.sin(torch.arange(12.0) * 1.3)[None, :, None]
         x = x + (y % 2).float()[:, None, None, None] * stripes * 1.0
         return x, y
 
@@ -32,9 +42,15 @@ class PatchBank:
 
 def make_net():
     return nn.Sequential(
-        nn.Conv2d(4, 24, 3, padding=1, bias=False), nn.BatchNorm2d(24), nn.ReLU(),
-        nn.Conv2d(24, 48, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(48), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(48, 5),
+        nn.Conv2d(4, 24, 3, padding=1, bias=False),
+        nn.BatchNorm2d(24),
+        nn.ReLU(),
+        nn.Conv2d(24, 48, 3, stride=2, padding=1, bias=False),
+        nn.BatchNorm2d(48),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(48, 5),
     )
 
 
@@ -58,7 +74,7 @@ def ramp(step, length):
     return min(1.0, step / max(1, length))
 
 
-def main():
+def parse_args():
     ap = argparse.ArgumentParser()
     ap.add_argument("--steps", type=int, default=200)
     ap.add_argument("--labelled", type=int, default=60)
@@ -66,8 +82,11 @@ def main():
     ap.add_argument("--weight", type=float, default=2.0)
     ap.add_argument("--fixed", action="store_true")
     ap.add_argument("--prove", action="store_true")
-    args = ap.parse_args()
+    return ap.parse_args()
 
+
+def main():
+    args = parse_args()
     torch.manual_seed(1)
     bank = PatchBank(4)
     xl, yl = bank.draw(args.labelled)
@@ -83,7 +102,9 @@ def main():
     if args.fixed:
         with_buffers = True
 
-    opt = torch.optim.SGD(student.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    opt = torch.optim.SGD(
+        student.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4
+    )
     sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=args.steps)
 
     for step in range(args.steps):
@@ -107,15 +128,20 @@ def main():
         follow(teacher, student, step, with_buffers)
 
         if (step + 1) % 50 == 0:
-            print(f"{step + 1:4d} sup {sup.item():.4f} cons {cons.item():.4f} "
-                  f"student {accuracy(student, xt, yt):.3f} teacher {accuracy(teacher, xt, yt):.3f}")
+            print(
+                f"{step + 1:4d} sup {sup.item():.4f} cons {cons.item():.4f} "
+                f"student {accuracy(student, xt, yt):.3f} teacher {accuracy(teacher, xt, yt):.3f}"
+            )
 
     print(f"delivered model: {accuracy(teacher, xt, yt):.4f}")
 
     if args.prove:
         s_bn = [m for m in student.modules() if isinstance(m, nn.BatchNorm2d)]
         t_bn = [m for m in teacher.modules() if isinstance(m, nn.BatchNorm2d)]
-        gap = max((a.running_mean - b.running_mean).abs().max().item() for a, b in zip(s_bn, t_bn))
+        gap = max(
+            (a.running_mean - b.running_mean).abs().max().item()
+            for a, b in zip(s_bn, t_bn)
+        )
         print("fault shows:", "yes" if gap > 0.1 else "no")
 
 

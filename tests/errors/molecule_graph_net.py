@@ -12,11 +12,11 @@ def random_molecule(g):
     n = int(torch.randint(6, 13, (1,), generator=g))
     kind = torch.randint(0, ATOMS, (n,), generator=g)
     adj = torch.zeros(n, n)
-    for i in range(1, n):                       # a tree ...
+    for i in range(1, n):  # a tree ...
         j = int(torch.randint(0, i, (1,), generator=g))
         adj[i, j] = adj[j, i] = 1
     a, b = torch.randint(0, n, (2,), generator=g).tolist()
-    if a != b:                                  # ... with one ring at most
+    if a != b:  # ... with one ring at most
         adj[a, b] = adj[b, a] = 1
     polar = torch.tensor([0.0, 1.0, -0.6, 0.4, -1.0])[kind]
     near = adj @ polar
@@ -37,9 +37,9 @@ def collate(mols):
     adj = torch.zeros(len(mols), top, top)
     mask = torch.zeros(len(mols), top)
     for b, (k, a, _) in enumerate(mols):
-        kind[b, :len(k)] = k
-        adj[b, :len(k), :len(k)] = a
-        mask[b, :len(k)] = 1
+        kind[b, : len(k)] = k
+        adj[b, : len(k), : len(k)] = a
+        mask[b, : len(k)] = 1
     return kind, adj, mask, torch.stack([y for _, _, y in mols])
 
 
@@ -88,7 +88,7 @@ def fit(model, train, valid):
     while step < args.steps:
         order = torch.randperm(len(train)).tolist()
         for k in range(0, len(order), args.batch):
-            kind, adj, mask, y = collate([train[i] for i in order[k:k + args.batch]])
+            kind, adj, mask, y = collate([train[i] for i in order[k : k + args.batch]])
             loss = F.smooth_l1_loss(model(kind, adj, mask), y)
             opt.zero_grad()
             loss.backward()
@@ -98,7 +98,9 @@ def fit(model, train, valid):
                 break
         err = mean_error(model, valid)
         plateau.step(err)
-        print(f"step {step} train loss {loss.item():.4f} valid MAE {err:.4f} lr {opt.param_groups[0]['lr']:.1e}")
+        print(
+            f"step {step} train loss {loss.item():.4f} valid MAE {err:.4f} lr {opt.param_groups[0]['lr']:.1e}"
+        )
 
 
 def main():

@@ -44,7 +44,9 @@ class ClipGenerator:
         words = np.random.default_rng(99)
         self.wake = words.normal(size=shape)
         self.others = words.normal(size=(25,) + shape)
-        self.others[:5] = 0.6 * self.wake + 0.8 * self.others[:5]      # words that sound alike
+        self.others[:5] = (
+            0.6 * self.wake + 0.8 * self.others[:5]
+        )  # words that sound alike
         self.n_positive, self.n_negative, self.shape = n_positive, n_negative, shape
 
     def clip(self, word):
@@ -74,7 +76,11 @@ class Model(nn.Module):
     def lr_warmup_cosine_decay(self, step, warmup_steps, total, target_lr):
         if step < warmup_steps:
             return target_lr * (step + 1) / warmup_steps
-        return 0.5 * target_lr * (1 + np.cos(np.pi * (step - warmup_steps) / (total - warmup_steps)))
+        return (
+            0.5
+            * target_lr
+            * (1 + np.cos(np.pi * (step - warmup_steps) / (total - warmup_steps)))
+        )
 
     def validate(self, data):
         self.model.eval()
@@ -86,19 +92,32 @@ class Model(nn.Module):
         false_alarms = (p[y == 0] > 0.5).float().mean().item()
         return recall, false_alarms
 
-    def train_model(self, X, max_steps, val_data, warmup_steps=15, negative_weight=3.0, lr=2e-3, batch_target=128):
+    def train_model(
+        self,
+        X,
+        max_steps,
+        val_data,
+        warmup_steps=15,
+        negative_weight=3.0,
+        lr=2e-3,
+        batch_target=128,
+    ):
         accumulated_samples, done = 0, 0
         self.model.train()
         while done < max_steps:
             x, y = next(X)
             for g in self.optimizer.param_groups:
-                g["lr"] = self.lr_warmup_cosine_decay(done, warmup_steps, max_steps + 1, lr)
+                g["lr"] = self.lr_warmup_cosine_decay(
+                    done, warmup_steps, max_steps + 1, lr
+                )
             if not self.args.fixed or accumulated_samples == 0:
                 self.optimizer.zero_grad()
 
             # Only keep the clips with a high loss
             predictions = self.model(x)
-            keep = ((y == 0) & (predictions >= 0.001)) | ((y == 1) & (predictions < 0.999))
+            keep = ((y == 0) & (predictions >= 0.001)) | (
+                (y == 1) & (predictions < 0.999)
+            )
             predictions, labels = predictions[keep], y[keep]
             if len(predictions) == 0:
                 continue
@@ -112,14 +131,20 @@ class Model(nn.Module):
                 continue
             if self.args.prove:
                 g = self.model.last_layer.weight.grad
-                self.gaps.append(((g - self.arrived).norm() / self.arrived.norm().clamp(min=1e-12)).item())
+                self.gaps.append(
+                    (
+                        (g - self.arrived).norm() / self.arrived.norm().clamp(min=1e-12)
+                    ).item()
+                )
                 self.arrived.zero_()
             self.optimizer.step()
             accumulated_samples = 0
             done += 1
             if done % 30 == 0:
                 recall, fp = self.validate(val_data)
-                print(f"step {done} loss {loss.item():.4f} recall {recall:.3f} false alarms {fp:.4f}")
+                print(
+                    f"step {done} loss {loss.item():.4f} recall {recall:.3f} false alarms {fp:.4f}"
+                )
                 if not self.best_scores or recall - 5 * fp > max(self.best_scores):
                     self.best_scores.append(recall - 5 * fp)
                     self.best_models.append(copy.deepcopy(self.model.state_dict()))
@@ -134,12 +159,16 @@ if __name__ == "__main__":
     torch.manual_seed(3)
     oww = Model(args)
     if args.prove:
+
         def collect(grad):
             oww.arrived += grad
+
         oww.model.last_layer.weight.register_hook(collect)
     val = next(ClipGenerator(77, n_positive=100, n_negative=400))
     oww.train_model(ClipGenerator(5), args.steps, val)
     if args.prove:
         worst = max(oww.gaps)
-        print(f"largest relative gap between the collected gradient and the one used: {worst:.2e}")
+        print(
+            f"largest relative gap between the collected gradient and the one used: {worst:.2e}"
+        )
         print("fault shows:", "yes" if worst > 1e-3 else "no")

@@ -50,7 +50,11 @@ class Transformer:
 
     def raw_transform(self):
         rs = np.random.RandomState(self.seed)
-        return [RandomFlip(rs), RandomRotate90(rs), RandomContrast(np.random.RandomState(self.seed + 1))]
+        return [
+            RandomFlip(rs),
+            RandomRotate90(rs),
+            RandomContrast(np.random.RandomState(self.seed + 1)),
+        ]
 
     def label_transform(self):
         rs = np.random.RandomState(self.seed)
@@ -74,8 +78,12 @@ class VolumePatches(Dataset):
             label = np.zeros((size,) * 3, dtype=np.float32)
             for _ in range(3):
                 c, r = rng.uniform(2, size - 2, 3), rng.uniform(2, 4)
-                label[((grid - c) ** 2).sum(-1) < r ** 2] = 1
-            raw = label + 0.7 * rng.randn(size, size, size) + np.linspace(0, 1, size)[:, None, None]
+                label[((grid - c) ** 2).sum(-1) < r**2] = 1
+            raw = (
+                label
+                + 0.7 * rng.randn(size, size, size)
+                + np.linspace(0, 1, size)[:, None, None]
+            )
             self.raws.append(((raw - raw.mean()) / raw.std()).astype(np.float32))
             self.labels.append(label)
         transformer = Transformer()
@@ -88,17 +96,26 @@ class VolumePatches(Dataset):
     def __getitem__(self, i):
         raw = run(self.raw_transform, self.raws[i])
         label = run(self.label_transform, self.labels[i])
-        return (torch.from_numpy(raw)[None].float(), torch.from_numpy(label)[None],
-                self.raw_transform[-1].last)
+        return (
+            torch.from_numpy(raw)[None].float(),
+            torch.from_numpy(label)[None],
+            self.raw_transform[-1].last,
+        )
 
     def reseed(self, seed):
         for t in self.raw_transform + self.label_transform:
-            t.random_state.seed(seed % 2 ** 32)
+            t.random_state.seed(seed % 2**32)
 
 
 def DoubleConv(i, o):
-    return nn.Sequential(nn.Conv3d(i, o, 3, padding=1, bias=False), nn.GroupNorm(4, o), nn.ReLU(),
-                         nn.Conv3d(o, o, 3, padding=1, bias=False), nn.GroupNorm(4, o), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv3d(i, o, 3, padding=1, bias=False),
+        nn.GroupNorm(4, o),
+        nn.ReLU(),
+        nn.Conv3d(o, o, 3, padding=1, bias=False),
+        nn.GroupNorm(4, o),
+        nn.ReLU(),
+    )
 
 
 class UNet3D(nn.Module):
@@ -117,7 +134,9 @@ class UNet3D(nn.Module):
 
 def bce_dice(logits, target):
     p = logits.sigmoid()
-    dice = 1 - (2 * (p * target).sum() + 1) / ((p * p).sum() + (target * target).sum() + 1)
+    dice = 1 - (2 * (p * target).sum() + 1) / (
+        (p * p).sum() + (target * target).sum() + 1
+    )
     return F.binary_cross_entropy_with_logits(logits, target) + dice
 
 
@@ -138,7 +157,9 @@ def main():
     init = None
     if args.fixed:
         init = seed_worker
-    loader = DataLoader(dataset, batch_size=4, shuffle=True, num_workers=2, worker_init_fn=init)
+    loader = DataLoader(
+        dataset, batch_size=4, shuffle=True, num_workers=2, worker_init_fn=init
+    )
 
     model = UNet3D()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, weight_decay=1e-5)
@@ -160,7 +181,9 @@ def main():
 
     if args.prove:
         batches = [tuple(b) for e in contrasts for b in e]
-        print(f"{len(batches)} batches, {len(set(batches))} different sets of contrast factors")
+        print(
+            f"{len(batches)} batches, {len(set(batches))} different sets of contrast factors"
+        )
         print("fault shows:", "yes" if len(set(batches)) < len(batches) else "no")
 
 

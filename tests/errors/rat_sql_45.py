@@ -17,7 +17,9 @@ WORDS, COLUMNS, AGGS = 60, 6, 4
 class WarmupPolynomialLRScheduler:
     """Linear warm-up, then polynomial decay; it writes to the given parameter groups."""
 
-    def __init__(self, param_groups, num_warmup_steps, start_lr, end_lr, decay_steps, power):
+    def __init__(
+        self, param_groups, num_warmup_steps, start_lr, end_lr, decay_steps, power
+    ):
         self.param_groups = param_groups
         self.num_warmup_steps = num_warmup_steps
         self.start_lr, self.end_lr = start_lr, end_lr
@@ -26,8 +28,12 @@ class WarmupPolynomialLRScheduler:
     def compute(self, current_step):
         if current_step < self.num_warmup_steps:
             return self.start_lr * (current_step + 1) / self.num_warmup_steps
-        rest = (current_step - self.num_warmup_steps) / max(1, self.decay_steps - self.num_warmup_steps)
-        return (self.start_lr - self.end_lr) * (1 - min(rest, 1.0)) ** self.power + self.end_lr
+        rest = (current_step - self.num_warmup_steps) / max(
+            1, self.decay_steps - self.num_warmup_steps
+        )
+        return (self.start_lr - self.end_lr) * (
+            1 - min(rest, 1.0)
+        ) ** self.power + self.end_lr
 
     def update_lr(self, current_step):
         new_lr = self.compute(current_step)
@@ -72,7 +78,9 @@ class Parser(nn.Module):
 
 def questions(n, gen):
     """One of the column names occurs in the question; words 0..3 stand for max, min, sum, count."""
-    names = torch.stack([torch.randperm(WORDS - AGGS, generator=gen)[:COLUMNS] + AGGS for _ in range(n)])
+    names = torch.stack(
+        [torch.randperm(WORDS - AGGS, generator=gen)[:COLUMNS] + AGGS for _ in range(n)]
+    )
     target = torch.randint(0, COLUMNS, (n,), generator=gen)
     agg = torch.randint(0, AGGS, (n,), generator=gen)
     q = torch.randint(AGGS, WORDS, (n, 9), generator=gen)
@@ -93,9 +101,12 @@ class Trainer:
         head = list(self.model.agg.parameters())
         ids = {id(p) for p in head}
         body = [p for p in self.model.parameters() if id(p) not in ids]
-        optimizer = torch.optim.Adam([{"params": body}, {"params": head, "lr_factor": 0.5}], lr=0.0)
-        lr_scheduler = WarmupPolynomialLRScheduler(optimizer.param_groups, args.steps // 10, 4e-3, 0.0,
-                                                   args.steps, power=0.5)
+        optimizer = torch.optim.Adam(
+            [{"params": body}, {"params": head, "lr_factor": 0.5}], lr=0.0
+        )
+        lr_scheduler = WarmupPolynomialLRScheduler(
+            optimizer.param_groups, args.steps // 10, 4e-3, 0.0, args.steps, power=0.5
+        )
         saver = Saver(self.model, optimizer)
         last_step = saver.restore(model_dir)
         if args.fixed:
@@ -112,9 +123,15 @@ class Trainer:
             optimizer.step()
             last_step += 1
             if last_step % args.report_every == 0:
-                exact = ((scores.argmax(1) == batch[2]) & (agg.argmax(1) == batch[3])).float().mean()
-                print(f"Step {last_step}: loss={loss.item():.4f}, exact={exact:.2f}, "
-                      f"lr={optimizer.param_groups[0]['lr']:.2e}")
+                exact = (
+                    ((scores.argmax(1) == batch[2]) & (agg.argmax(1) == batch[3]))
+                    .float()
+                    .mean()
+                )
+                print(
+                    f"Step {last_step}: loss={loss.item():.4f}, exact={exact:.2f}, "
+                    f"lr={optimizer.param_groups[0]['lr']:.2e}"
+                )
         saver.save(model_dir, last_step)
         return optimizer, lr_scheduler
 
@@ -129,7 +146,9 @@ def main():
     args = p.parse_args()
 
     with tempfile.TemporaryDirectory() as model_dir:
-        Trainer(args).train(model_dir, stop_at=args.steps // 2)      # until the node is taken away
+        Trainer(args).train(
+            model_dir, stop_at=args.steps // 2
+        )  # until the node is taken away
         optimizer, lr_scheduler = Trainer(args).train(model_dir, stop_at=args.steps)
 
     if args.prove:

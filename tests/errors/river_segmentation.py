@@ -30,13 +30,15 @@ class RandomFlipCrop:
             t = t.flip(-2)
         top = random.randint(0, t.shape[-2] - self.size)
         left = random.randint(0, t.shape[-1] - self.size)
-        return t[..., top:top + self.size, left:left + self.size]
+        return t[..., top : top + self.size, left : left + self.size]
 
 
 def paint_river(rng):
     """one 40x40 scene: green land, a winding river, some dark roofs"""
     h = w = 40
-    yy, xx = torch.meshgrid(torch.arange(float(h)), torch.arange(float(w)), indexing="ij")
+    yy, xx = torch.meshgrid(
+        torch.arange(float(h)), torch.arange(float(w)), indexing="ij"
+    )
     a, b, c = rng.uniform(5, 35), rng.uniform(-0.5, 0.5), rng.uniform(2, 5)
     phase, width = rng.uniform(0, 6.3), rng.uniform(2.5, 5.5)
     centre = a + b * yy + c * torch.sin(yy / 6 + phase)
@@ -46,8 +48,10 @@ def paint_river(rng):
     img = img * (1 - mask) + water * mask
     for _ in range(4):
         y, x = rng.randrange(36), rng.randrange(36)
-        if mask[y:y + 4, x:x + 4].sum() == 0:
-            img[:, y:y + 4, x:x + 4] = torch.tensor([0.35, 0.25, 0.25])[:, None, None]
+        if mask[y : y + 4, x : x + 4].sum() == 0:
+            img[:, y : y + 4, x : x + 4] = torch.tensor([0.35, 0.25, 0.25])[
+                :, None, None
+            ]
     return img, mask[None]
 
 
@@ -91,7 +95,9 @@ class UNet(nn.Module):
 
     @staticmethod
     def conv(i, o):
-        return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.GroupNorm(4, o), nn.ReLU())
+        return nn.Sequential(
+            nn.Conv2d(i, o, 3, padding=1), nn.GroupNorm(4, o), nn.ReLU()
+        )
 
     def forward(self, x):
         e1 = self.enc1(x)
@@ -146,7 +152,9 @@ def main():
             done += 1
             if done == args.steps:
                 break
-        print(f"epoch {epoch} loss {loss.item():.4f} test IoU {iou(net, test_loader):.4f}")
+        print(
+            f"epoch {epoch} loss {loss.item():.4f} test IoU {iou(net, test_loader):.4f}"
+        )
         epoch += 1
 
     if args.prove:

@@ -18,10 +18,12 @@ def synth_clip(label, rng):
     f0 = 180 + 70 * label
     vib = 1 + 0.03 * np.sin(2 * np.pi * rng.uniform(3, 7) * t)
     wave = np.sin(2 * np.pi * f0 * rng.uniform(0.96, 1.04) * vib * t)
-    wave += 0.5 * np.sin(2 * np.pi * f0 * (1.5 + 0.25 * (label % 3)) * t + rng.uniform(0, 6))
+    wave += 0.5 * np.sin(
+        2 * np.pi * f0 * (1.5 + 0.25 * (label % 3)) * t + rng.uniform(0, 6)
+    )
     start = rng.integers(0, LENGTH // 3)
     env = np.zeros(LENGTH)
-    env[start:start + LENGTH // 2] = np.hanning(LENGTH // 2)
+    env[start : start + LENGTH // 2] = np.hanning(LENGTH // 2)
     return (wave * env).astype(np.float32)
 
 
@@ -42,7 +44,11 @@ class CommandClips(Dataset):
             snr = self.rng.uniform(0.1, 0.6)
             noise = self.rng.randn(LENGTH).astype(np.float32)
             wave = wave + snr * noise
-        return torch.from_numpy(np.ascontiguousarray(wave, dtype=np.float32)), int(self.labels[i]), i
+        return (
+            torch.from_numpy(np.ascontiguousarray(wave, dtype=np.float32)),
+            int(self.labels[i]),
+            i,
+        )
 
 
 class SpecNet(nn.Module):
@@ -50,15 +56,23 @@ class SpecNet(nn.Module):
         super().__init__()
         self.register_buffer("window", torch.hann_window(128))
         self.conv = nn.Sequential(
-            nn.Conv2d(1, 12, 3, padding=1), nn.BatchNorm2d(12), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(12, 24, 3, padding=1), nn.BatchNorm2d(24), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(1, 12, 3, padding=1),
+            nn.BatchNorm2d(12),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(12, 24, 3, padding=1),
+            nn.BatchNorm2d(24),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
         )
         self.out = nn.Linear(24 * 16, 10)
 
     def forward(self, wave):
-        spec = torch.stft(wave, 128, hop_length=64, window=self.window, return_complex=True).abs()
+        spec = torch.stft(
+            wave, 128, hop_length=64, window=self.window, return_complex=True
+        ).abs()
         x = torch.log1p(spec)[:, None]
-        x = self.conv(x)            # B, 24, 16, T
+        x = self.conv(x)  # B, 24, 16, T
         return self.out(x.mean(3).flatten(1))
 
 
@@ -70,11 +84,19 @@ class Trainer:
         self.test_set = CommandClips(300, 12, augment=False)
         init_fn = None
         if args.fixed:
+
             def init_fn(worker_id):
                 info = get_worker_info()
-                info.dataset.rng = np.random.RandomState(info.seed % 2 ** 32)
-        self.loader = DataLoader(self.train_set, batch_size=32, shuffle=True, drop_last=True,
-                                 num_workers=2, worker_init_fn=init_fn)
+                info.dataset.rng = np.random.RandomState(info.seed % 2**32)
+
+        self.loader = DataLoader(
+            self.train_set,
+            batch_size=32,
+            shuffle=True,
+            drop_last=True,
+            num_workers=2,
+            worker_init_fn=init_fn,
+        )
         self.model = SpecNet()
         self.opt = torch.optim.AdamW(self.model.parameters(), lr=2e-3)
         self.step = 0
@@ -93,7 +115,9 @@ class Trainer:
                 self.step += 1
                 if self.step >= self.args.steps:
                     break
-            print(f"epoch {epoch} loss {np.mean(losses):.4f} test acc {self.test():.3f}")
+            print(
+                f"epoch {epoch} loss {np.mean(losses):.4f} test acc {self.test():.3f}"
+            )
             epoch += 1
 
     @torch.no_grad()

@@ -12,7 +12,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)
+logging.basicConfig(
+    level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout
+)
 log = logging.getLogger("tickets")
 
 
@@ -78,10 +80,14 @@ def build_optimizer(model, cfg, args):
         no_decay = ["bias", "ln_attn.weight", "ln_ff.weight", "ln_out.weight"]
     named = list(model.named_parameters())
     groups = [
-        {"params": [p for n, p in named if not any(nd in n for nd in no_decay)],
-         "weight_decay": cfg.weight_decay},
-        {"params": [p for n, p in named if any(nd in n for nd in no_decay)],
-         "weight_decay": 0.0},
+        {
+            "params": [p for n, p in named if not any(nd in n for nd in no_decay)],
+            "weight_decay": cfg.weight_decay,
+        },
+        {
+            "params": [p for n, p in named if any(nd in n for nd in no_decay)],
+            "weight_decay": 0.0,
+        },
     ]
     return torch.optim.AdamW(groups, lr=cfg.lr)
 
@@ -99,11 +105,15 @@ def evaluate(model, loader):
 
 def train(cfg, args):
     torch.manual_seed(cfg.seed)
-    loader = DataLoader(build_tickets(cfg, 1920, 1), batch_size=cfg.batch_size, shuffle=True)
+    loader = DataLoader(
+        build_tickets(cfg, 1920, 1), batch_size=cfg.batch_size, shuffle=True
+    )
     valid = DataLoader(build_tickets(cfg, 400, 2), batch_size=200)
     model = TicketEncoder(cfg)
     optimizer = build_optimizer(model, cfg, args)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1.0, (s + 1) / 20))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda s: min(1.0, (s + 1) / 20)
+    )
 
     step = 0
     while step < args.steps:
@@ -116,7 +126,12 @@ def train(cfg, args):
             schedule.step()
             step += 1
             if step % 40 == 0:
-                log.info("step %d loss %.4f valid acc %.3f", step, loss.item(), evaluate(model, valid))
+                log.info(
+                    "step %d loss %.4f valid acc %.3f",
+                    step,
+                    loss.item(),
+                    evaluate(model, valid),
+                )
             if step >= args.steps:
                 break
     log.info("done, valid acc %.3f", evaluate(model, valid))

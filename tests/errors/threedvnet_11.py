@@ -6,7 +6,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-DEPTHS = torch.linspace(0, 7, 8).long()     # disparities of the plane sweep, in pixels
+DEPTHS = torch.linspace(0, 7, 8).long()  # disparities of the plane sweep, in pixels
 
 
 class Backbone(nn.Module):
@@ -15,9 +15,15 @@ class Backbone(nn.Module):
     def __init__(self, width=16):
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-            nn.Conv2d(width, width, 3, 1, 1, groups=width, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
-            nn.Conv2d(width, width, 1, bias=False), nn.BatchNorm2d(width))
+            nn.Conv2d(3, width, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, 1, 1, groups=width, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
 
     def forward(self, x):
         return self.layers(x)
@@ -54,12 +60,17 @@ class MVSNet(nn.Module):
 class CostVolumeNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.Conv2d(len(DEPTHS), 16, 3, 1, 1), nn.ReLU(),
-                                 nn.Conv2d(16, len(DEPTHS), 3, 1, 1))
+        self.net = nn.Sequential(
+            nn.Conv2d(len(DEPTHS), 16, 3, 1, 1),
+            nn.ReLU(),
+            nn.Conv2d(16, len(DEPTHS), 3, 1, 1),
+        )
 
     def forward(self, feats):
         ref, src = feats[:, 0], feats[:, 1]
-        cost = torch.stack([(ref * torch.roll(src, int(d), dims=-1)).mean(1) for d in DEPTHS], 1)
+        cost = torch.stack(
+            [(ref * torch.roll(src, int(d), dims=-1)).mean(1) for d in DEPTHS], 1
+        )
         return self.net(cost)
 
 
@@ -71,7 +82,9 @@ class PL3DVNet:
         self.mvsnet = MVSNet()
         self.mvsnet.backbone.load_state_dict(trained_backbone_weights())
         self.cost_net = CostVolumeNet()
-        self.refine = nn.Sequential(nn.Conv2d(4, 12, 3, 1, 1), nn.ReLU(), nn.Conv2d(12, 1, 3, 1, 1))
+        self.refine = nn.Sequential(
+            nn.Conv2d(4, 12, 3, 1, 1), nn.ReLU(), nn.Conv2d(12, 1, 3, 1, 1)
+        )
 
     def configure_optimizers(self, lr=2e-3):
         mvs_params = self.mvsnet.parameters()
@@ -88,7 +101,7 @@ class PL3DVNet:
     def train(self):
         for part in (self.mvsnet, self.cost_net, self.refine):
             part.train()
-        self.mvsnet.backbone.eval()     # frozen feature network
+        self.mvsnet.backbone.eval()  # frozen feature network
 
     def predict(self, images):
         prob = self.cost_net(self.mvsnet(images)).softmax(1)
@@ -113,11 +126,13 @@ def scenes(n, gen, size=24):
         far, near = sorted(torch.randint(0, 8, (2,), generator=gen).tolist())
         y, x = torch.randint(2, 8, (2,), generator=gen).tolist()
         mask = torch.zeros(size, size, dtype=torch.bool)
-        mask[y:y + 12, x + 2:x + 12] = True
+        mask[y : y + 12, x + 2 : x + 12] = True
         first[i] = torch.where(mask, box[i], wall[i])
         depth[i, 0] = torch.where(mask, float(near), float(far))
         moved = torch.roll(mask, -near, -1)
-        second[i] = torch.where(moved, torch.roll(box[i], -near, -1), torch.roll(wall[i], -far, -1))
+        second[i] = torch.where(
+            moved, torch.roll(box[i], -near, -1), torch.roll(wall[i], -far, -1)
+        )
     return torch.stack([first, second], 1), depth
 
 
@@ -140,11 +155,16 @@ def main():
         optimizer.step()
         scheduler.step()
         if (step + 1) % 20 == 0:
-            print(f"step {step + 1:4d}  loss {loss.item():.4f}  abs depth error {err.item():.3f}")
+            print(
+                f"step {step + 1:4d}  loss {loss.item():.4f}  abs depth error {err.item():.3f}"
+            )
 
     if args.prove:
         now = model.mvsnet.backbone.state_dict()
-        moved = max((now[k].float() - v.float()).abs().max().item() for k, v in trained_backbone_weights().items())
+        moved = max(
+            (now[k].float() - v.float()).abs().max().item()
+            for k, v in trained_backbone_weights().items()
+        )
         print(f"largest change in the feature network: {moved:.5f}")
         print("fault shows:", "yes" if moved > 0 else "no")
 

@@ -69,10 +69,16 @@ def to_tensor(images):
 
 # ---------------------------------------------------------------- model
 net = nn.Sequential(
-    nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+    nn.Conv2d(3, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(16, 32, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
     nn.Flatten(),
-    nn.Linear(32 * 6 * 6, 64), nn.ReLU(), nn.Dropout(0.2),
+    nn.Linear(32 * 6 * 6, 64),
+    nn.ReLU(),
+    nn.Dropout(0.2),
     nn.Linear(64, 9),
 )
 loss_fn = nn.CrossEntropyLoss()
@@ -94,7 +100,7 @@ while step < args.steps:
     order = np.random.permutation(len(x_train))
     losses = []
     for k in range(0, len(order), args.batch):
-        idx = order[k:k + args.batch]
+        idx = order[k : k + args.batch]
         xb = to_tensor(augment(x_train[idx]))
         yb = torch.from_numpy(y_train[idx])
         loss = loss_fn(net(xb), yb)
@@ -106,7 +112,14 @@ while step < args.steps:
         if step == args.steps:
             break
     epoch += 1
-    print("epoch", epoch, "loss", round(float(np.mean(losses)), 4), "test acc", round(float(test_accuracy()), 4))
+    print(
+        "epoch",
+        epoch,
+        "loss",
+        round(float(np.mean(losses)), 4),
+        "test acc",
+        round(float(test_accuracy()), 4),
+    )
 
 if args.prove:
     # shift is at most 60 and the noise small, so no pixel may move by more than ~130

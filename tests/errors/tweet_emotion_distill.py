@@ -20,7 +20,11 @@ def make_corpus(n, seed):
     # a few emotion words, ten per class, sprinkled in the sentence
     for _ in range(3):
         where = torch.randint(0, SEQ, (n,), generator=g)
-        cls = torch.where(torch.rand(n, generator=g) < 0.75, y, torch.randint(0, CLASSES, (n,), generator=g))
+        cls = torch.where(
+            torch.rand(n, generator=g) < 0.75,
+            y,
+            torch.randint(0, CLASSES, (n,), generator=g),
+        )
         tok[torch.arange(n), where] = cls * 10 + torch.randint(0, 10, (n,), generator=g)
     return tok, y
 
@@ -49,8 +53,14 @@ class Distiller:
         with torch.no_grad():
             t_logit = self.teacher(tok)
         s_logit = self.student(tok)
-        soft = F.kl_div(F.log_softmax(s_logit / self.T, 1), F.softmax(t_logit / self.T, 1),
-                        reduction="batchmean") * self.T ** 2
+        soft = (
+            F.kl_div(
+                F.log_softmax(s_logit / self.T, 1),
+                F.softmax(t_logit / self.T, 1),
+                reduction="batchmean",
+            )
+            * self.T**2
+        )
         hard = F.cross_entropy(s_logit, y)
         return self.alpha * soft + (1 - self.alpha) * hard
 
@@ -108,7 +118,9 @@ def main():
         loss.backward()
         opt.step()
         if (step + 1) % 40 == 0:
-            print(f"step {step + 1}: kd loss {loss.item():.4f} valid acc {score(student, vtok, vy):.3f}")
+            print(
+                f"step {step + 1}: kd loss {loss.item():.4f} valid acc {score(student, vtok, vy):.3f}"
+            )
     print(f"student: valid acc {score(student, vtok, vy):.3f}")
 
     if args.prove:

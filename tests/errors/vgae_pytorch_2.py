@@ -6,7 +6,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.optim import Adam
 
-ap = argparse.ArgumentParser(description="variational graph auto-encoder, link prediction")
+ap = argparse.ArgumentParser(
+    description="variational graph auto-encoder, link prediction"
+)
 ap.add_argument("--steps", type=int, default=200)
 ap.add_argument("--fixed", action="store_true")
 ap.add_argument("--prove", action="store_true")
@@ -74,8 +76,12 @@ class VGAE(nn.Module):
         super().__init__()
         linear = lambda x: x
         self.base_gcn = GraphConvSparse(input_dim, args.hidden1_dim, adj)
-        self.gcn_mean = GraphConvSparse(args.hidden1_dim, args.hidden2_dim, adj, activation=linear)
-        self.gcn_logstddev = GraphConvSparse(args.hidden1_dim, args.hidden2_dim, adj, activation=linear)
+        self.gcn_mean = GraphConvSparse(
+            args.hidden1_dim, args.hidden2_dim, adj, activation=linear
+        )
+        self.gcn_logstddev = GraphConvSparse(
+            args.hidden1_dim, args.hidden2_dim, adj, activation=linear
+        )
 
     def encode(self, X):
         hidden = self.base_gcn(X)
@@ -94,7 +100,7 @@ def negative_kl(mean, logstd):
     variance = torch.exp(logstd)
     if args.fixed:
         variance = torch.exp(logstd) ** 2
-    return 0.5 * (1 + 2 * logstd - mean ** 2 - variance).sum(1).mean()
+    return 0.5 * (1 + 2 * logstd - mean**2 - variance).sum(1).mean()
 
 
 def get_auc(scores, pos, neg):
@@ -118,16 +124,25 @@ optimizer = Adam(model.parameters(), lr=args.learning_rate)
 # ---------------------------------------------------------------- train
 for epoch in range(args.steps):
     A_pred = model(features)
-    bce = norm * F.binary_cross_entropy_with_logits(A_pred, adj_label, weight=weight_tensor)
+    bce = norm * F.binary_cross_entropy_with_logits(
+        A_pred, adj_label, weight=weight_tensor
+    )
     kl = negative_kl(model.mean, model.logstd)
     loss = bce - kl / A_pred.size(0)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     if (epoch + 1) % 40 == 0:
-        print("Epoch: %04d train_loss= %.5f kl= %.3f std= %.3f test_auc= %.4f" % (
-            epoch + 1, loss.item(), -kl.item(), model.logstd.exp().mean().item(),
-            get_auc(A_pred, test_edges, test_edges_false)))
+        print(
+            "Epoch: %04d train_loss= %.5f kl= %.3f std= %.3f test_auc= %.4f"
+            % (
+                epoch + 1,
+                loss.item(),
+                -kl.item(),
+                model.logstd.exp().mean().item(),
+                get_auc(A_pred, test_edges, test_edges_false),
+            )
+        )
 
 if args.prove:
     with torch.no_grad():
@@ -137,4 +152,7 @@ if args.prove:
         exact = torch.distributions.kl_divergence(posterior, prior).sum(1).mean().item()
         ours = -negative_kl(model.mean, model.logstd).item()
     print("KL term of the loss %.4f, closed form %.4f" % (ours, exact))
-    print("fault shows:", "yes" if abs(ours - exact) > 1e-3 * max(1.0, abs(exact)) else "no")
+    print(
+        "fault shows:",
+        "yes" if abs(ours - exact) > 1e-3 * max(1.0, abs(exact)) else "no",
+    )

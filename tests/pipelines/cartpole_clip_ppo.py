@@ -11,7 +11,12 @@ from torch.distributions import Categorical
 
 def parse_args():
     p = argparse.ArgumentParser()
-    p.add_argument("--steps", type=int, default=400, help="number of optimizer steps (rounded up to whole updates)")
+    p.add_argument(
+        "--steps",
+        type=int,
+        default=400,
+        help="number of optimizer steps (rounded up to whole updates)",
+    )
     p.add_argument("--num-envs", type=int, default=8)
     p.add_argument("--num-steps", type=int, default=128)
     p.add_argument("--update-epochs", type=int, default=4)
@@ -23,13 +28,19 @@ def parse_args():
     p.add_argument("--ent-coef", type=float, default=0.01)
     p.add_argument("--vf-coef", type=float, default=0.5)
     p.add_argument("--max-grad-norm", type=float, default=0.5)
-    p.add_argument("--reward-scale", type=float, default=0.1, help="keeps the value targets near one")
+    p.add_argument(
+        "--reward-scale",
+        type=float,
+        default=0.1,
+        help="keeps the value targets near one",
+    )
     p.add_argument("--seed", type=int, default=1)
     return p.parse_args()
 
 
 class VecCartPole:
     """classic cart-pole dynamics, environments reset themselves; failing ends the episode"""
+
     MAX_LEN = 200
 
     def __init__(self, n, seed):
@@ -47,10 +58,14 @@ class VecCartPole:
     def step(self, action):
         x, xd, th, thd = self.state.T
         force = np.where(action == 1, 10.0, -10.0)
-        tmp = (force + 0.05 * thd ** 2 * np.sin(th)) / 1.1
-        thacc = (9.8 * np.sin(th) - np.cos(th) * tmp) / (0.5 * (4 / 3 - 0.1 * np.cos(th) ** 2 / 1.1))
+        tmp = (force + 0.05 * thd**2 * np.sin(th)) / 1.1
+        thacc = (9.8 * np.sin(th) - np.cos(th) * tmp) / (
+            0.5 * (4 / 3 - 0.1 * np.cos(th) ** 2 / 1.1)
+        )
         xacc = tmp - 0.05 * thacc * np.cos(th) / 1.1
-        self.state = np.stack([x + 0.02 * xd, xd + 0.02 * xacc, th + 0.02 * thd, thd + 0.02 * thacc], 1)
+        self.state = np.stack(
+            [x + 0.02 * xd, xd + 0.02 * xacc, th + 0.02 * thd, thd + 0.02 * thacc], 1
+        )
         self.length += 1
         terminated = (abs(self.state[:, 0]) > 2.4) | (abs(self.state[:, 2]) > 0.2095)
         truncated = (self.length >= self.MAX_LEN) & ~terminated
@@ -59,7 +74,14 @@ class VecCartPole:
         finished = self.length[done].tolist()
         self.state[done] = self._fresh(done.sum())
         self.length[done] = 0
-        return self.state.astype(np.float32), np.ones(self.n, np.float32), terminated, truncated, final_obs, finished
+        return (
+            self.state.astype(np.float32),
+            np.ones(self.n, np.float32),
+            terminated,
+            truncated,
+            final_obs,
+            finished,
+        )
 
 
 def layer_init(layer, std=np.sqrt(2), bias=0.0):
@@ -71,10 +93,20 @@ def layer_init(layer, std=np.sqrt(2), bias=0.0):
 class Agent(nn.Module):
     def __init__(self):
         super().__init__()
-        self.critic = nn.Sequential(layer_init(nn.Linear(4, 64)), nn.Tanh(), layer_init(nn.Linear(64, 64)), nn.Tanh(),
-                                    layer_init(nn.Linear(64, 1), std=1.0))
-        self.actor = nn.Sequential(layer_init(nn.Linear(4, 64)), nn.Tanh(), layer_init(nn.Linear(64, 64)), nn.Tanh(),
-                                   layer_init(nn.Linear(64, 2), std=0.01))
+        self.critic = nn.Sequential(
+            layer_init(nn.Linear(4, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 1), std=1.0),
+        )
+        self.actor = nn.Sequential(
+            layer_init(nn.Linear(4, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 64)),
+            nn.Tanh(),
+            layer_init(nn.Linear(64, 2), std=0.01),
+        )
 
     def value(self, x):
         return self.critic(x).squeeze(-1)
@@ -118,7 +150,9 @@ if __name__ == "__main__":
     recent, start = [], time.time()
     print("greedy return before training:", evaluate(agent, seed=100))
     for update in range(num_updates):
-        optimizer.param_groups[0]["lr"] = (1.0 - update / num_updates) * args.learning_rate
+        optimizer.param_groups[0]["lr"] = (
+            1.0 - update / num_updates
+        ) * args.learning_rate
 
         for t in range(args.num_steps):
             obs_buf[t] = next_obs
@@ -127,16 +161,25 @@ if __name__ == "__main__":
             actions[t], logprobs[t], values[t] = action, logp, value
             obs, reward, term, trunc, final_obs, finished = envs.step(action.numpy())
             r = args.reward_scale * torch.from_numpy(reward)
-            if trunc.any():   # time limit: bootstrap from the state in which it was cut
+            if trunc.any():  # time limit: bootstrap from the state in which it was cut
                 with torch.no_grad():
-                    r = r + args.gamma * agent.value(torch.from_numpy(final_obs)) * torch.from_numpy(trunc).float()
+                    r = (
+                        r
+                        + args.gamma
+                        * agent.value(torch.from_numpy(final_obs))
+                        * torch.from_numpy(trunc).float()
+                    )
             rewards[t] = r
             dones[t] = torch.from_numpy(term | trunc).float()
             next_obs = torch.from_numpy(obs)
             recent = (recent + finished)[-30:]
 
         with torch.no_grad():
-            next_value, last, advantages = agent.value(next_obs), 0.0, torch.zeros(shape)
+            next_value, last, advantages = (
+                agent.value(next_obs),
+                0.0,
+                torch.zeros(shape),
+            )
             for t in reversed(range(args.num_steps)):
                 nonterminal = 1.0 - dones[t]
                 delta = rewards[t] + args.gamma * next_value * nonterminal - values[t]
@@ -144,14 +187,21 @@ if __name__ == "__main__":
                 advantages[t], next_value = last, values[t]
             returns = advantages + values
 
-        b_obs, b_act, b_logp = obs_buf.reshape(-1, 4), actions.reshape(-1), logprobs.reshape(-1)
+        b_obs, b_act, b_logp = (
+            obs_buf.reshape(-1, 4),
+            actions.reshape(-1),
+            logprobs.reshape(-1),
+        )
         b_adv, b_ret = advantages.reshape(-1), returns.reshape(-1)
         for epoch in range(args.update_epochs):
             for mb in torch.randperm(batch_size).split(mb_size):
                 _, newlogp, entropy, newvalue = agent.act(b_obs[mb], b_act[mb])
                 ratio = (newlogp - b_logp[mb]).exp()
                 adv = (b_adv[mb] - b_adv[mb].mean()) / (b_adv[mb].std() + 1e-8)
-                pg_loss = torch.max(-adv * ratio, -adv * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)).mean()
+                pg_loss = torch.max(
+                    -adv * ratio,
+                    -adv * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef),
+                ).mean()
                 v_loss = 0.5 * ((newvalue - b_ret[mb]) ** 2).mean()
                 loss = pg_loss - args.ent_coef * entropy.mean() + args.vf_coef * v_loss
                 optimizer.zero_grad()
@@ -160,6 +210,8 @@ if __name__ == "__main__":
                 optimizer.step()
         if update % 5 == 0 or update == num_updates - 1:
             ev = 1 - (b_ret - values.reshape(-1)).var() / (b_ret.var() + 1e-8)
-            print(f"update {update} return {np.mean(recent) if recent else float('nan'):.1f} pg {pg_loss.item():.4f} "
-                  f"v {v_loss.item():.2f} ent {entropy.mean().item():.3f} ev {ev:.2f} {time.time() - start:.1f}s")
+            print(
+                f"update {update} return {np.mean(recent) if recent else float('nan'):.1f} pg {pg_loss.item():.4f} "
+                f"v {v_loss.item():.2f} ent {entropy.mean().item():.3f} ev {ev:.2f} {time.time() - start:.1f}s"
+            )
     print("greedy return after training:", evaluate(agent, seed=100))

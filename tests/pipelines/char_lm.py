@@ -16,8 +16,8 @@ parser.add_argument("--seed", type=int, default=1337)
 args = parser.parse_args()
 
 # -----------------------------------------------------------------------------
-batch_size = 12             # micro-batch
-grad_accum = 3              # micro-batches per optimizer step
+batch_size = 12  # micro-batch
+grad_accum = 3  # micro-batches per optimizer step
 max_iters = args.steps
 eval_interval = max(1, max_iters // 4)
 eval_iters = 8
@@ -32,9 +32,27 @@ torch.manual_seed(args.seed)
 rng = random.Random(args.seed)
 
 verbs = ["chop", "boil", "fry", "whisk", "roast", "season", "stir", "drain"]
-things = ["the onions", "two eggs", "the rice", "a carrot", "some butter", "the beans", "fresh basil"]
-hows = ["slowly", "for ten minutes", "until golden", "with salt", "in a large pan", "over low heat"]
-text = "".join(f"{rng.choice(verbs)} {rng.choice(things)} {rng.choice(hows)}.\n" for _ in range(2500))
+things = [
+    "the onions",
+    "two eggs",
+    "the rice",
+    "a carrot",
+    "some butter",
+    "the beans",
+    "fresh basil",
+]
+hows = [
+    "slowly",
+    "for ten minutes",
+    "until golden",
+    "with salt",
+    "in a large pan",
+    "over low heat",
+]
+text = "".join(
+    f"{rng.choice(verbs)} {rng.choice(things)} {rng.choice(hows)}.\n"
+    for _ in range(2500)
+)
 
 chars = sorted(set(text))
 stoi = {c: i for i, c in enumerate(chars)}
@@ -64,10 +82,13 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x):
         B, T, C = x.size()
-        q, k, v = (t.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
-                   for t in self.c_attn(x).split(C, dim=2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True,
-                                           dropout_p=self.dropout if self.training else 0.0)
+        q, k, v = (
+            t.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
+            for t in self.c_attn(x).split(C, dim=2)
+        )
+        y = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, dropout_p=self.dropout if self.training else 0.0
+        )
         y = y.transpose(1, 2).contiguous().view(B, T, C)
         return self.resid_dropout(self.c_proj(y))
 
@@ -78,8 +99,12 @@ class Block(nn.Module):
         self.ln_1 = nn.LayerNorm(cfg.n_embd)
         self.attn = CausalSelfAttention(cfg)
         self.ln_2 = nn.LayerNorm(cfg.n_embd)
-        self.mlp = nn.Sequential(nn.Linear(cfg.n_embd, 4 * cfg.n_embd), nn.GELU(),
-                                 nn.Linear(4 * cfg.n_embd, cfg.n_embd), nn.Dropout(cfg.dropout))
+        self.mlp = nn.Sequential(
+            nn.Linear(cfg.n_embd, 4 * cfg.n_embd),
+            nn.GELU(),
+            nn.Linear(4 * cfg.n_embd, cfg.n_embd),
+            nn.Dropout(cfg.dropout),
+        )
 
     def forward(self, x):
         x = x + self.attn(self.ln_1(x))
@@ -97,7 +122,7 @@ class GPT(nn.Module):
         self.ln_f = nn.LayerNorm(cfg.n_embd)
         self.lm_head = nn.Linear(cfg.n_embd, cfg.vocab_size, bias=False)
         self.apply(self._init)
-        self.lm_head.weight = self.wte.weight   # tied
+        self.lm_head.weight = self.wte.weight  # tied
         for name, p in self.named_parameters():
             if name.endswith("c_proj.weight"):
                 nn.init.normal_(p, 0.0, 0.02 / math.sqrt(2 * cfg.n_layer))
@@ -117,12 +142,14 @@ class GPT(nn.Module):
         if targets is None:
             return self.lm_head(x[:, [-1]]), None
         logits = self.lm_head(x)
-        return logits, F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1))
+        return logits, F.cross_entropy(
+            logits.view(-1, logits.size(-1)), targets.view(-1)
+        )
 
     @torch.no_grad()
     def generate(self, idx, n_new, temperature=0.8):
         for _ in range(n_new):
-            logits, _ = self(idx[:, -self.cfg.block_size:])
+            logits, _ = self(idx[:, -self.cfg.block_size :])
             probs = F.softmax(logits[:, -1] / temperature, dim=-1)
             idx = torch.cat([idx, torch.multinomial(probs, 1)], dim=1)
         return idx
@@ -131,27 +158,43 @@ class GPT(nn.Module):
 model = GPT(GPTConfig())
 decay = [p for p in model.parameters() if p.dim() >= 2]
 no_decay = [p for p in model.parameters() if p.dim() < 2]
-extra = {"fused": True} if "fused" in inspect.signature(torch.optim.AdamW).parameters else {}
-optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": weight_decay},
-                               {"params": no_decay, "weight_decay": 0.0}],
-                              lr=learning_rate, betas=(0.9, 0.95), **extra)
-print(f"{sum(p.numel() for p in model.parameters())} parameters, {len(data)} characters")
+extra = (
+    {"fused": True}
+    if "fused" in inspect.signature(torch.optim.AdamW).parameters
+    else {}
+)
+optimizer = torch.optim.AdamW(
+    [
+        {"params": decay, "weight_decay": weight_decay},
+        {"params": no_decay, "weight_decay": 0.0},
+    ],
+    lr=learning_rate,
+    betas=(0.9, 0.95),
+    **extra,
+)
+print(
+    f"{sum(p.numel() for p in model.parameters())} parameters, {len(data)} characters"
+)
 
 
 def get_batch(split):
     d = train_data if split == "train" else val_data
     T = model.cfg.block_size
     ix = torch.randint(len(d) - T, (batch_size,))
-    x = torch.stack([d[i:i + T] for i in ix])
-    y = torch.stack([d[i + 1:i + 1 + T] for i in ix])
+    x = torch.stack([d[i : i + T] for i in ix])
+    y = torch.stack([d[i + 1 : i + 1 + T] for i in ix])
     return x, y
 
 
 @torch.no_grad()
 def estimate_loss():
     model.eval()
-    out = {s: torch.stack([model(*get_batch(s))[1] for _ in range(eval_iters)]).mean().item()
-           for s in ("train", "val")}
+    out = {
+        s: torch.stack([model(*get_batch(s))[1] for _ in range(eval_iters)])
+        .mean()
+        .item()
+        for s in ("train", "val")
+    }
     model.train()
     return out
 
@@ -167,7 +210,9 @@ t0 = time.time()
 for it in range(max_iters):
     if it % eval_interval == 0:
         l = estimate_loss()
-        print(f"step {it}: train {l['train']:.4f} val {l['val']:.4f} ({time.time() - t0:.1f}s)")
+        print(
+            f"step {it}: train {l['train']:.4f} val {l['val']:.4f} ({time.time() - t0:.1f}s)"
+        )
     for group in optimizer.param_groups:
         group["lr"] = get_lr(it)
     for micro in range(grad_accum):

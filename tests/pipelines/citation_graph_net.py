@@ -11,7 +11,12 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=60, help="max. epochs (= full batch updates) of each configuration")
+parser.add_argument(
+    "--epochs",
+    type=int,
+    default=60,
+    help="max. epochs (= full batch updates) of each configuration",
+)
 parser.add_argument("--patience", type=int, default=20)
 parser.add_argument("--seed", type=int, default=42)
 parser.add_argument("--quiet", action="store_true")
@@ -31,7 +36,9 @@ def citation_graph(n=900, classes=5, n_words=120, seed=0):
     adj = upper | upper.T
     topic = rng.dirichlet(np.full(n_words, 0.25), classes)
     background = rng.dirichlet(np.full(n_words, 1.0))
-    x = np.stack([rng.multinomial(18, 0.35 * topic[c] + 0.65 * background) for c in y]).astype(np.float32)
+    x = np.stack(
+        [rng.multinomial(18, 0.35 * topic[c] + 0.65 * background) for c in y]
+    ).astype(np.float32)
     x = x / x.sum(1, keepdims=True)
     return torch.from_numpy(x), torch.from_numpy(adj), torch.from_numpy(y)
 
@@ -39,7 +46,9 @@ def citation_graph(n=900, classes=5, n_words=120, seed=0):
 def masks(y, per_class=20, n_val=200, seed=0):
     g = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(y), generator=g)
-    train = torch.cat([order[y[order] == c][:per_class] for c in range(int(y.max()) + 1)])
+    train = torch.cat(
+        [order[y[order] == c][:per_class] for c in range(int(y.max()) + 1)]
+    )
     in_train = torch.zeros(len(y), dtype=torch.bool)
     in_train[train] = True
     rest = order[~in_train[order]]
@@ -108,17 +117,20 @@ def test(model, x, a, y, split):
 
 def run_config(kind, dropout, lr, data, args):
     x, adj, y, split = data
-    set_seed(args.seed)         # same start for every configuration
+    set_seed(args.seed)  # same start for every configuration
     if kind == "gcn":
         a, conv = sym_norm(adj), GCNConv
     else:
         a, conv = row_norm(adj), SAGEConv
     model = GNN(conv, x.size(1), 32, int(y.max()) + 1, dropout)
     # as in the paper: weight decay only on the first layer
-    optimizer = torch.optim.Adam([
-        dict(params=model.conv1.parameters(), weight_decay=5e-4),
-        dict(params=model.conv2.parameters(), weight_decay=0),
-    ], lr=lr)
+    optimizer = torch.optim.Adam(
+        [
+            dict(params=model.conv1.parameters(), weight_decay=5e-4),
+            dict(params=model.conv2.parameters(), weight_decay=0),
+        ],
+        lr=lr,
+    )
 
     best = {"val_loss": float("inf")}
     bad = 0
@@ -132,15 +144,21 @@ def run_config(kind, dropout, lr, data, args):
 
         acc, val_loss = test(model, x, a, y, split)
         if val_loss < best["val_loss"]:
-            best = {"val_loss": val_loss, "epoch": epoch, "val": acc["val"],
-                    "state": {k: v.clone() for k, v in model.state_dict().items()}}
+            best = {
+                "val_loss": val_loss,
+                "epoch": epoch,
+                "val": acc["val"],
+                "state": {k: v.clone() for k, v in model.state_dict().items()},
+            }
             bad = 0
         else:
             bad += 1
             if bad >= args.patience:
                 break
         if not args.quiet and epoch % 20 == 0:
-            print(f"    {epoch:03d} loss {loss.item():.4f} train {acc['train']:.3f} val {acc['val']:.3f} ({val_loss:.4f})")
+            print(
+                f"    {epoch:03d} loss {loss.item():.4f} train {acc['train']:.3f} val {acc['val']:.3f} ({val_loss:.4f})"
+            )
     model.load_state_dict(best["state"])
     return best, model, a
 
@@ -152,14 +170,22 @@ def main():
     # row-normalised bag of words are tiny numbers, bring them to unit scale
     x = x / x.pow(2).mean().sqrt()
     split = masks(y)
-    print("nodes", len(y), "edges", int(adj.sum()) // 2, {k: int(m.sum()) for k, m in split.items()})
+    print(
+        "nodes",
+        len(y),
+        "edges",
+        int(adj.sum()) // 2,
+        {k: int(m.sum()) for k, m in split.items()},
+    )
 
     results = []
     for kind, dropout, lr in itertools.product(["gcn", "sage"], [0.3, 0.6], [0.01]):
         t0 = time.time()
         best, model, a = run_config(kind, dropout, lr, (x, adj, y, split), args)
-        print(f"{kind:5s} dropout {dropout} lr {lr}: val acc {best['val']:.3f} val loss {best['val_loss']:.4f} "
-              f"@ epoch {best['epoch']} ({time.time() - t0:.1f}s)")
+        print(
+            f"{kind:5s} dropout {dropout} lr {lr}: val acc {best['val']:.3f} val loss {best['val_loss']:.4f} "
+            f"@ epoch {best['epoch']} ({time.time() - t0:.1f}s)"
+        )
         results.append((best["val_loss"], kind, dropout, lr, model, a))
 
     _, kind, dropout, lr, model, a = min(results, key=lambda r: r[0])

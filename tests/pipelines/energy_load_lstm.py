@@ -20,13 +20,33 @@ HISTORY, HORIZON = 48, 12
 def load_curve(hours, seed):
     rng = np.random.default_rng(seed)
     t = np.arange(hours)
-    temperature = 12 + 8 * np.sin(2 * np.pi * t / (24 * 90)) + 4 * np.sin(2 * np.pi * (t - 9) / 24)
-    temperature = temperature + np.convolve(rng.normal(0, 1.2, hours), np.ones(12) / 3, "same")
+    temperature = (
+        12
+        + 8 * np.sin(2 * np.pi * t / (24 * 90))
+        + 4 * np.sin(2 * np.pi * (t - 9) / 24)
+    )
+    temperature = temperature + np.convolve(
+        rng.normal(0, 1.2, hours), np.ones(12) / 3, "same"
+    )
     weekend = ((t // 24) % 7 >= 5).astype(float)
     daily = 6 * np.sin(2 * np.pi * (t - 7) / 24) + 3 * np.sin(4 * np.pi * (t - 3) / 24)
-    load = 50 + daily * (1 - 0.5 * weekend) - 4 * weekend + 0.5 * np.maximum(0, 15 - temperature)
+    load = (
+        50
+        + daily * (1 - 0.5 * weekend)
+        - 4 * weekend
+        + 0.5 * np.maximum(0, 15 - temperature)
+    )
     load = load + rng.normal(0, 0.6, hours)
-    return np.stack([load, temperature, np.sin(2 * np.pi * t / 24), np.cos(2 * np.pi * t / 24), weekend], 1)
+    return np.stack(
+        [
+            load,
+            temperature,
+            np.sin(2 * np.pi * t / 24),
+            np.cos(2 * np.pi * t / 24),
+            weekend,
+        ],
+        1,
+    )
 
 
 class Windows(Dataset):
@@ -41,8 +61,8 @@ class Windows(Dataset):
 
     def __getitem__(self, i):
         s = self.starts[i]
-        past = self.table[s:s + HISTORY]
-        future = self.table[s + HISTORY:s + HISTORY + HORIZON]
+        past = self.table[s : s + HISTORY]
+        future = self.table[s + HISTORY : s + HISTORY + HORIZON]
         return past, future[:, 2:], future[:, 0]
 
 
@@ -57,7 +77,7 @@ class Forecaster(nn.Module):
             for name, p in lstm.named_parameters():
                 if "bias_ih" in name:
                     with torch.no_grad():
-                        p[lstm.hidden_size:2 * lstm.hidden_size].fill_(1.0)
+                        p[lstm.hidden_size : 2 * lstm.hidden_size].fill_(1.0)
 
     def forward(self, past, calendar):
         _, (h, c) = self.encoder(past)
@@ -72,7 +92,10 @@ class Experiment:
         self.model = Forecaster()
         self.optimizer = torch.optim.RAdam(self.model.parameters(), lr=4e-3)
         self.scheduler = torch.optim.lr_scheduler.MultiStepLR(
-            self.optimizer, milestones=[max(1, args.epochs * 2 // 3), max(2, args.epochs * 5 // 6)], gamma=0.3)
+            self.optimizer,
+            milestones=[max(1, args.epochs * 2 // 3), max(2, args.epochs * 5 // 6)],
+            gamma=0.3,
+        )
         self.loss = nn.HuberLoss(delta=1.0)
         self.epoch, self.best = 0, float("inf")
 
@@ -106,12 +129,22 @@ class Experiment:
                 self.best = val
                 torch.save(self.model.state_dict(), os.path.join(folder, "best.pt"))
             self.save(os.path.join(folder, "last.pt"))
-            print(f"epoch {self.epoch:2d} train {train:.4f} val MAE {val:.3f} MW lr {self.scheduler.get_last_lr()[0]:.1e}")
+            print(
+                f"epoch {self.epoch:2d} train {train:.4f} val MAE {val:.3f} MW lr {self.scheduler.get_last_lr()[0]:.1e}"
+            )
 
     def save(self, path):
-        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
-                    "scheduler": self.scheduler.state_dict(), "epoch": self.epoch, "best": self.best,
-                    "rng": torch.get_rng_state()}, path)
+        torch.save(
+            {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "scheduler": self.scheduler.state_dict(),
+                "epoch": self.epoch,
+                "best": self.best,
+                "rng": torch.get_rng_state(),
+            },
+            path,
+        )
 
     def resume(self, path):
         ck = torch.load(path)
@@ -134,10 +167,15 @@ def main():
     cut1, cut2 = int(len(table) * 0.7), int(len(table) * 0.85)
     parts = {"train": table[:cut1], "val": table[cut1:cut2], "test": table[cut2:]}
     mu, sd = parts["train"].mean(0), parts["train"].std(0)
-    mu[2:], sd[2:] = 0, 1        # calendar columns stay as they are
-    loaders = {k: DataLoader(Windows((v - mu) / sd, stride=2 if k == "train" else 3),
-                             batch_size=32 if k == "train" else 128, shuffle=(k == "train"))
-               for k, v in parts.items()}
+    mu[2:], sd[2:] = 0, 1  # calendar columns stay as they are
+    loaders = {
+        k: DataLoader(
+            Windows((v - mu) / sd, stride=2 if k == "train" else 3),
+            batch_size=32 if k == "train" else 128,
+            shuffle=(k == "train"),
+        )
+        for k, v in parts.items()
+    }
 
     folder = tempfile.mkdtemp(prefix="load_")
     first = Experiment(args, loaders, float(sd[0]))

@@ -11,7 +11,15 @@ import torch.nn.functional as F
 from torch.optim.optimizer import Optimizer
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
-HAIR = np.array([[0.9, 0.8, 0.3], [0.15, 0.1, 0.1], [0.5, 0.3, 0.15], [0.7, 0.25, 0.1], [0.7, 0.7, 0.7]])
+HAIR = np.array(
+    [
+        [0.9, 0.8, 0.3],
+        [0.15, 0.1, 0.1],
+        [0.5, 0.3, 0.15],
+        [0.7, 0.25, 0.1],
+        [0.7, 0.7, 0.7],
+    ]
+)
 HAIR_FREQ = np.array([0.2, 0.35, 0.3, 0.05, 0.1])
 
 
@@ -62,10 +70,10 @@ class Faces(Dataset):
             for dx in range(-3, 4):
                 dy = -round(abs(dx) * 0.6) if self.smile[i] else round(abs(dx) * 0.3)
                 img[int(cy) + 5 + dy, int(cx) + dx] = [0.6, 0.1, 0.1]
-            lines = rng.binomial(12, self.age[i] / 90)      # wrinkles
+            lines = rng.binomial(12, self.age[i] / 90)  # wrinkles
             for _ in range(lines):
                 r, c = int(cy) + rng.integers(-3, 4), int(cx) + rng.integers(-5, 3)
-                img[r, c:c + 3] *= 0.75
+                img[r, c : c + 3] *= 0.75
             self.x[i] = img.transpose(2, 0, 1)
         self.age_known = rng.random(n) < 0.6
 
@@ -73,8 +81,12 @@ class Faces(Dataset):
         return len(self.hair)
 
     def __getitem__(self, i):
-        target = {"smile": self.smile[i], "hair": int(self.hair[i]), "age": self.age[i] / 50 - 0.85,
-                  "age_known": bool(self.age_known[i])}
+        target = {
+            "smile": self.smile[i],
+            "hair": int(self.hair[i]),
+            "age": self.age[i] / 50 - 0.85,
+            "age_known": bool(self.age_known[i]),
+        }
         return torch.from_numpy(self.x[i]) * 2 - 1, target
 
 
@@ -82,33 +94,62 @@ class MultiTaskNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.trunk = nn.Sequential(
-            nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(32 * 9, 64), nn.ReLU())
-        self.heads = nn.ModuleDict({"smile": nn.Linear(64, 1), "age": nn.Linear(64, 1), "hair": nn.Linear(64, 5)})
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 32, 3, padding=1),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32 * 9, 64),
+            nn.ReLU(),
+        )
+        self.heads = nn.ModuleDict(
+            {
+                "smile": nn.Linear(64, 1),
+                "age": nn.Linear(64, 1),
+                "hair": nn.Linear(64, 5),
+            }
+        )
 
     def forward(self, x):
         h = self.trunk(x)
         out = {k: head(h) for k, head in self.heads.items()}
-        return {"smile": out["smile"].squeeze(1), "age": out["age"].squeeze(1), "hair": out["hair"]}
+        return {
+            "smile": out["smile"].squeeze(1),
+            "age": out["age"].squeeze(1),
+            "hair": out["hair"],
+        }
 
 
 class UncertaintyWeighting(nn.Module):
     def __init__(self, tasks):
         super().__init__()
-        self.log_var = nn.ParameterDict({t: nn.Parameter(torch.zeros(())) for t in tasks})
+        self.log_var = nn.ParameterDict(
+            {t: nn.Parameter(torch.zeros(())) for t in tasks}
+        )
 
     def forward(self, losses):
-        return sum(torch.exp(-self.log_var[t]) * l + 0.5 * self.log_var[t] for t, l in losses.items())
+        return sum(
+            torch.exp(-self.log_var[t]) * l + 0.5 * self.log_var[t]
+            for t, l in losses.items()
+        )
 
 
 def task_losses(out, target):
     known = target["age_known"].float()
     age = F.smooth_l1_loss(out["age"], target["age"], reduction="none")
-    return {"smile": F.binary_cross_entropy_with_logits(out["smile"], target["smile"]),
-            "hair": F.cross_entropy(out["hair"], target["hair"]),
-            "age": (age * known).sum() / known.sum().clamp(min=1)}
+    return {
+        "smile": F.binary_cross_entropy_with_logits(out["smile"], target["smile"]),
+        "hair": F.cross_entropy(out["hair"], target["hair"]),
+        "age": (age * known).sum() / known.sum().clamp(min=1),
+    }
 
 
 @torch.no_grad()
@@ -122,7 +163,11 @@ def evaluate(net, loader):
         s["hair"] += (out["hair"].argmax(1) == t["hair"]).sum().item()
         s["age"] += 50 * (out["age"] - t["age"])[known].abs().sum().item()
         s["n_age"] += known.sum().item()
-    return {"smile_acc": s["smile"] / s["n"], "hair_acc": s["hair"] / s["n"], "age_mae": s["age"] / max(1, s["n_age"])}
+    return {
+        "smile_acc": s["smile"] / s["n"],
+        "hair_acc": s["hair"] / s["n"],
+        "age_mae": s["age"] / max(1, s["n_age"]),
+    }
 
 
 def main():
@@ -141,9 +186,16 @@ def main():
     val_loader = DataLoader(val, batch_size=125)
 
     net, weighting = MultiTaskNet(), UncertaintyWeighting(["smile", "hair", "age"])
-    opt = Lion([{"params": net.parameters(), "weight_decay": 1e-2},
-                {"params": weighting.parameters(), "lr": 3e-3}], lr=6e-4)
-    sched = torch.optim.lr_scheduler.PolynomialLR(opt, total_iters=args.epochs * len(train_loader), power=1.0)
+    opt = Lion(
+        [
+            {"params": net.parameters(), "weight_decay": 1e-2},
+            {"params": weighting.parameters(), "lr": 3e-3},
+        ],
+        lr=6e-4,
+    )
+    sched = torch.optim.lr_scheduler.PolynomialLR(
+        opt, total_iters=args.epochs * len(train_loader), power=1.0
+    )
 
     for epoch in range(args.epochs):
         net.train()
@@ -158,9 +210,14 @@ def main():
             for k, v in losses.items():
                 logs[k] += v.item() / len(train_loader)
         metrics = evaluate(net, val_loader)
-        print(epoch, " ".join(f"{k} {v:.3f}" for k, v in logs.items()), "|",
-              " ".join(f"{k} {v:.3f}" for k, v in metrics.items()), "|",
-              " ".join(f"s_{k} {p.item():+.2f}" for k, p in weighting.log_var.items()))
+        print(
+            epoch,
+            " ".join(f"{k} {v:.3f}" for k, v in logs.items()),
+            "|",
+            " ".join(f"{k} {v:.3f}" for k, v in metrics.items()),
+            "|",
+            " ".join(f"s_{k} {p.item():+.2f}" for k, p in weighting.log_var.items()),
+        )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,9 @@ parser.add_argument("--batch-size", type=int, default=64, metavar="N")
 parser.add_argument("--epochs", type=int, default=14, metavar="N")
 parser.add_argument("--latent", type=int, default=8)
 parser.add_argument("--beta", type=float, default=1.0)
-parser.add_argument("--kl-warmup", type=int, default=60, help="steps until beta is reached")
+parser.add_argument(
+    "--kl-warmup", type=int, default=60, help="steps until beta is reached"
+)
 parser.add_argument("--seed", type=int, default=1, metavar="S")
 parser.add_argument("--log-interval", type=int, default=10, metavar="N")
 args = parser.parse_args()
@@ -37,7 +39,9 @@ def glyphs(n):
     return torch.from_numpy(out)
 
 
-train_loader = DataLoader(TensorDataset(glyphs(1024)), batch_size=args.batch_size, shuffle=True)
+train_loader = DataLoader(
+    TensorDataset(glyphs(1024)), batch_size=args.batch_size, shuffle=True
+)
 test_loader = DataLoader(TensorDataset(glyphs(256)), batch_size=128, shuffle=False)
 
 
@@ -45,15 +49,27 @@ class VAE(nn.Module):
     def __init__(self, latent):
         super().__init__()
         self.enc = nn.Sequential(
-            nn.Conv2d(1, 16, 4, 2, 1), nn.LeakyReLU(0.1),      # 10
-            nn.Conv2d(16, 32, 4, 2, 1), nn.LeakyReLU(0.1),     # 5
-            nn.Flatten(), nn.Linear(32 * 25, 96), nn.LeakyReLU(0.1))
+            nn.Conv2d(1, 16, 4, 2, 1),
+            nn.LeakyReLU(0.1),  # 10
+            nn.Conv2d(16, 32, 4, 2, 1),
+            nn.LeakyReLU(0.1),  # 5
+            nn.Flatten(),
+            nn.Linear(32 * 25, 96),
+            nn.LeakyReLU(0.1),
+        )
         self.fc_mu = nn.Linear(96, latent)
         self.fc_logvar = nn.Linear(96, latent)
-        self.dec_in = nn.Sequential(nn.Linear(latent, 96), nn.LeakyReLU(0.1),
-                                    nn.Linear(96, 32 * 25), nn.LeakyReLU(0.1))
-        self.dec = nn.Sequential(nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.LeakyReLU(0.1),
-                                 nn.ConvTranspose2d(16, 1, 4, 2, 1))
+        self.dec_in = nn.Sequential(
+            nn.Linear(latent, 96),
+            nn.LeakyReLU(0.1),
+            nn.Linear(96, 32 * 25),
+            nn.LeakyReLU(0.1),
+        )
+        self.dec = nn.Sequential(
+            nn.ConvTranspose2d(32, 16, 4, 2, 1),
+            nn.LeakyReLU(0.1),
+            nn.ConvTranspose2d(16, 1, 4, 2, 1),
+        )
 
     def encode(self, x):
         h = self.enc(x)
@@ -99,10 +115,14 @@ def train(epoch):
         global_step += 1
         train_loss += (rec + kl).item() * data.size(0)
         if batch_idx % args.log_interval == 0:
-            print(f"Train Epoch: {epoch} [{batch_idx * args.batch_size}/{len(train_loader.dataset)}]\t"
-                  f"rec {rec.item():.2f} kl {kl.item():.2f} beta {beta:.2f}")
+            print(
+                f"Train Epoch: {epoch} [{batch_idx * args.batch_size}/{len(train_loader.dataset)}]\t"
+                f"rec {rec.item():.2f} kl {kl.item():.2f} beta {beta:.2f}"
+            )
     scheduler.step()
-    print(f"====> Epoch: {epoch} Average -ELBO: {train_loss / len(train_loader.dataset):.4f}")
+    print(
+        f"====> Epoch: {epoch} Average -ELBO: {train_loss / len(train_loader.dataset):.4f}"
+    )
 
 
 def test():
@@ -118,8 +138,10 @@ def test():
             active.append(mu)
     n = len(test_loader.dataset)
     units = (torch.cat(active).var(0) > 0.05).sum().item()
-    print(f"====> Test set rec {rec_sum / n:.3f} kl {kl_sum / n:.3f} -ELBO {(rec_sum + kl_sum) / n:.3f} "
-          f"active units {units}/{args.latent}")
+    print(
+        f"====> Test set rec {rec_sum / n:.3f} kl {kl_sum / n:.3f} -ELBO {(rec_sum + kl_sum) / n:.3f} "
+        f"active units {units}/{args.latent}"
+    )
 
 
 def show(img):

@@ -39,14 +39,23 @@ age = np.random.uniform(0, 90, N)
 distance = np.random.exponential(6, N)
 garden = np.where(np.random.rand(N) < 0.4, np.random.gamma(2, 60, N), 0)
 noise = np.random.uniform(30, 75, N)
-noise[np.random.rand(N) < 0.1] = np.nan       # 10 % not measured
+noise[np.random.rand(N) < 0.1] = np.nan  # 10 % not measured
 area = np.random.randint(0, CFG.n_areas, N)
 kind = np.random.randint(0, CFG.types, N)
 area_effect = np.random.randn(CFG.n_areas) * 0.25
 kind_effect = np.array([0.0, 0.1, 0.25, -0.15])
-log_price = (9.2 + 0.75 * np.log(sqm) + 0.04 * rooms - 0.004 * age - 0.03 * distance + 0.0008 * garden
-             - 0.006 * (np.nan_to_num(noise, nan=50) - 50) + area_effect[area] + kind_effect[kind]
-             + 0.08 * np.random.randn(N))
+log_price = (
+    9.2
+    + 0.75 * np.log(sqm)
+    + 0.04 * rooms
+    - 0.004 * age
+    - 0.03 * distance
+    + 0.0008 * garden
+    - 0.006 * (np.nan_to_num(noise, nan=50) - 50)
+    + area_effect[area]
+    + kind_effect[kind]
+    + 0.08 * np.random.randn(N)
+)
 
 X_num = np.stack([sqm, rooms, age, distance, garden, noise], 1).astype(np.float32)
 X_cat = np.stack([area, kind], 1).astype(np.int64)
@@ -83,9 +92,15 @@ class TabNet(nn.Module):
         self.emb_area = nn.Embedding(CFG.n_areas, 6)
         self.emb_kind = nn.Embedding(CFG.types, 3)
         self.body = nn.Sequential(
-            nn.Linear(n_num + 9, 64), nn.BatchNorm1d(64), nn.SiLU(), nn.Dropout(0.1),
-            nn.Linear(64, 32), nn.BatchNorm1d(32), nn.SiLU(),
-            nn.Linear(32, 1))
+            nn.Linear(n_num + 9, 64),
+            nn.BatchNorm1d(64),
+            nn.SiLU(),
+            nn.Dropout(0.1),
+            nn.Linear(64, 32),
+            nn.BatchNorm1d(32),
+            nn.SiLU(),
+            nn.Linear(32, 1),
+        )
 
     def forward(self, num, cat):
         z = torch.cat([num, self.emb_area(cat[:, 0]), self.emb_kind(cat[:, 1])], dim=1)
@@ -96,7 +111,10 @@ def param_groups(model):
     decay, plain = [], []
     for name, p in model.named_parameters():
         (plain if p.ndim == 1 or name.startswith("emb_") else decay).append(p)
-    return [{"params": decay, "weight_decay": CFG.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    return [
+        {"params": decay, "weight_decay": CFG.weight_decay},
+        {"params": plain, "weight_decay": 0.0},
+    ]
 
 
 @torch.no_grad()
@@ -114,7 +132,12 @@ def run_fold(fold, tr, va):
     seed_everything(args.seed + fold)
     model = TabNet(X_num.shape[1])
     optimizer = torch.optim.AdamW(param_groups(model), lr=CFG.lr)
-    scheduler = OneCycleLR(optimizer, max_lr=CFG.lr, total_steps=args.epochs * len(loader) + 1, pct_start=0.2)
+    scheduler = OneCycleLR(
+        optimizer,
+        max_lr=CFG.lr,
+        total_steps=args.epochs * len(loader) + 1,
+        pct_start=0.2,
+    )
     criterion = nn.SmoothL1Loss(beta=0.5)
 
     best_rmse, best_state = np.inf, None
@@ -129,15 +152,21 @@ def run_fold(fold, tr, va):
             optimizer.step()
             scheduler.step()
             losses.append(loss.item())
-        rmse = float(np.sqrt(np.mean((prep.y_inv(predict(model, va_num, va_cat)) - y[va]) ** 2)))
+        rmse = float(
+            np.sqrt(np.mean((prep.y_inv(predict(model, va_num, va_cat)) - y[va]) ** 2))
+        )
         if rmse < best_rmse:
             best_rmse = rmse
             best_state = {k: v.detach().clone() for k, v in model.state_dict().items()}
         if epoch == args.epochs - 1 or epoch % 3 == 0:
-            print(f"  fold {fold} epoch {epoch} train {np.mean(losses):.4f} valid rmse(log) {rmse:.4f}")
+            print(
+                f"  fold {fold} epoch {epoch} train {np.mean(losses):.4f} valid rmse(log) {rmse:.4f}"
+            )
     model.load_state_dict(best_state)
     oof = prep.y_inv(predict(model, va_num, va_cat))
-    hold_pred = prep.y_inv(predict(model, prep.x(X_num[hold]), torch.from_numpy(X_cat[hold])))
+    hold_pred = prep.y_inv(
+        predict(model, prep.x(X_num[hold]), torch.from_numpy(X_cat[hold]))
+    )
     return oof, hold_pred, best_rmse
 
 
@@ -152,7 +181,11 @@ for fold in range(args.folds):
     scores.append(score)
     print(f"fold {fold}: best rmse {score:.4f}")
 
-print(f"CV {np.mean(scores):.4f} +- {np.std(scores):.4f}   OOF {np.sqrt(np.mean((oof - y[dev]) ** 2)):.4f}")
+print(
+    f"CV {np.mean(scores):.4f} +- {np.std(scores):.4f}   OOF {np.sqrt(np.mean((oof - y[dev]) ** 2)):.4f}"
+)
 blend = np.mean(hold_preds, axis=0)
-print(f"holdout rmse {np.sqrt(np.mean((blend - y[hold]) ** 2)):.4f} "
-      f"(predicting the mean: {np.sqrt(np.mean((y[dev].mean() - y[hold]) ** 2)):.4f})")
+print(
+    f"holdout rmse {np.sqrt(np.mean((blend - y[hold]) ** 2)):.4f} "
+    f"(predicting the mean: {np.sqrt(np.mean((y[dev].mean() - y[hold]) ** 2)):.4f})"
+)

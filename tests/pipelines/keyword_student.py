@@ -35,8 +35,10 @@ class SpeechSet(Dataset):
         g = torch.Generator().manual_seed(seed)
         self.labels = torch.randint(0, len(WORDS), (n,), generator=g)
         waves = torch.stack([synth(l, g) for l in self.labels.tolist()])
-        spec = torch.stft(waves, n_fft=128, hop_length=64, window=self.window, return_complex=True).abs()
-        self.feats = torch.log(spec[:, :64].pow(2) + 1e-3)        # n x 64 x 32
+        spec = torch.stft(
+            waves, n_fft=128, hop_length=64, window=self.window, return_complex=True
+        ).abs()
+        self.feats = torch.log(spec[:, :64].pow(2) + 1e-3)  # n x 64 x 32
         self.spec_augment = spec_augment
 
     def normalize(self, mean, std):
@@ -50,9 +52,9 @@ class SpeechSet(Dataset):
         if self.spec_augment:
             x = x.clone()
             f = int(torch.randint(0, 56, (1,)))
-            x[:, f:f + int(torch.randint(0, 8, (1,)))] = 0
+            x[:, f : f + int(torch.randint(0, 8, (1,)))] = 0
             t = int(torch.randint(0, 28, (1,)))
-            x[:, :, t:t + int(torch.randint(0, 4, (1,)))] = 0
+            x[:, :, t : t + int(torch.randint(0, 4, (1,)))] = 0
         return x, self.labels[i]
 
 
@@ -60,15 +62,22 @@ class Teacher(nn.Module):
     def __init__(self):
         super().__init__()
         self.cnn = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d((4, 2)),
-            nn.Conv2d(16, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d((4, 1)))
+            nn.Conv2d(1, 16, 3, padding=1, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d((4, 2)),
+            nn.Conv2d(16, 32, 3, padding=1, bias=False),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.MaxPool2d((4, 1)),
+        )
         self.gru = nn.GRU(32 * 4, 48, batch_first=True, bidirectional=True)
         self.attn = nn.Linear(96, 1)
         self.drop = nn.Dropout(0.2)
         self.out = nn.Linear(96, len(WORDS))
 
     def forward(self, x):
-        h = self.cnn(x).flatten(1, 2).transpose(1, 2)       # B x T x C
+        h = self.cnn(x).flatten(1, 2).transpose(1, 2)  # B x T x C
         h, _ = self.gru(h)
         w = torch.softmax(self.attn(h), dim=1)
         return self.out(self.drop((w * h).sum(1)))
@@ -79,11 +88,25 @@ class Student(nn.Module):
         super().__init__()
 
         def dw(cin, cout, stride):
-            return [nn.Conv2d(cin, cin, 3, stride, 1, groups=cin, bias=False), nn.BatchNorm2d(cin), nn.ReLU(),
-                    nn.Conv2d(cin, cout, 1, bias=False), nn.BatchNorm2d(cout), nn.ReLU()]
-        self.net = nn.Sequential(nn.Conv2d(1, c, (8, 4), (4, 2), (2, 1), bias=False), nn.BatchNorm2d(c), nn.ReLU(),
-                                 *dw(c, c * 2, 1), *dw(c * 2, c * 2, 2),
-                                 nn.AdaptiveAvgPool2d((4, 4)), nn.Flatten(), nn.Linear(c * 2 * 16, len(WORDS)))
+            return [
+                nn.Conv2d(cin, cin, 3, stride, 1, groups=cin, bias=False),
+                nn.BatchNorm2d(cin),
+                nn.ReLU(),
+                nn.Conv2d(cin, cout, 1, bias=False),
+                nn.BatchNorm2d(cout),
+                nn.ReLU(),
+            ]
+
+        self.net = nn.Sequential(
+            nn.Conv2d(1, c, (8, 4), (4, 2), (2, 1), bias=False),
+            nn.BatchNorm2d(c),
+            nn.ReLU(),
+            *dw(c, c * 2, 1),
+            *dw(c * 2, c * 2, 2),
+            nn.AdaptiveAvgPool2d((4, 4)),
+            nn.Flatten(),
+            nn.Linear(c * 2 * 16, len(WORDS)),
+        )
 
     def forward(self, x):
         return self.net(x)
@@ -102,8 +125,16 @@ def accuracy(model, loader):
 
 
 def kd_loss(student_logits, teacher_logits, y, T, alpha):
-    soft = F.kl_div(F.log_softmax(student_logits / T, -1), F.log_softmax(teacher_logits / T, -1),
-                    reduction="batchmean", log_target=True) * T * T
+    soft = (
+        F.kl_div(
+            F.log_softmax(student_logits / T, -1),
+            F.log_softmax(teacher_logits / T, -1),
+            reduction="batchmean",
+            log_target=True,
+        )
+        * T
+        * T
+    )
     return alpha * soft + (1 - alpha) * F.cross_entropy(student_logits, y)
 
 
@@ -122,8 +153,10 @@ def fit(model, loader, valid_loader, steps, lr, loss_fn, name):
             step += 1
             ema = loss.item() if ema is None else 0.9 * ema + 0.1 * loss.item()
             if step % 40 == 0 or step == steps:
-                print(f"{name} {step}/{steps} loss {ema:.4f} valid {accuracy(model, valid_loader):.3f} "
-                      f"[{time.time() - t0:.1f}s]")
+                print(
+                    f"{name} {step}/{steps} loss {ema:.4f} valid {accuracy(model, valid_loader):.3f} "
+                    f"[{time.time() - t0:.1f}s]"
+                )
             if step == steps:
                 break
     return model
@@ -131,22 +164,40 @@ def fit(model, loader, valid_loader, steps, lr, loss_fn, name):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--steps", type=int, default=120, help="optimizer steps of each of the two trainings")
+    p.add_argument(
+        "--steps",
+        type=int,
+        default=120,
+        help="optimizer steps of each of the two trainings",
+    )
     p.add_argument("--temperature", type=float, default=3.0)
     p.add_argument("--alpha", type=float, default=0.7)
     p.add_argument("--seed", type=int, default=8)
     a = p.parse_args()
     torch.manual_seed(a.seed)
 
-    train, valid, test = SpeechSet(640, 1, spec_augment=True), SpeechSet(200, 2), SpeechSet(300, 3)
+    train, valid, test = (
+        SpeechSet(640, 1, spec_augment=True),
+        SpeechSet(200, 2),
+        SpeechSet(300, 3),
+    )
     mean, std = train.feats.mean(), train.feats.std()
     for s in (train, valid, test):
         s.normalize(mean, std)
     train_loader = DataLoader(train, batch_size=40, shuffle=True)
-    valid_loader, test_loader = DataLoader(valid, batch_size=100), DataLoader(test, batch_size=100)
+    valid_loader, test_loader = DataLoader(valid, batch_size=100), DataLoader(
+        test, batch_size=100
+    )
 
-    teacher = fit(Teacher(), train_loader, valid_loader, a.steps, 3e-3,
-                  lambda m, x, y: F.cross_entropy(m(x), y), "teacher")
+    teacher = fit(
+        Teacher(),
+        train_loader,
+        valid_loader,
+        a.steps,
+        3e-3,
+        lambda m, x, y: F.cross_entropy(m(x), y),
+        "teacher",
+    )
     teacher.eval()
     for q in teacher.parameters():
         q.requires_grad_(False)
@@ -156,9 +207,13 @@ def main():
             t = teacher(x)
         return kd_loss(m(x), t, y, a.temperature, a.alpha)
 
-    student = fit(Student(), train_loader, valid_loader, a.steps, 5e-3, distill, "student")
+    student = fit(
+        Student(), train_loader, valid_loader, a.steps, 5e-3, distill, "student"
+    )
     for name, m in (("teacher", teacher), ("student", student)):
-        print(f"{name}: {sum(q.numel() for q in m.parameters())} params, test acc {accuracy(m, test_loader):.3f}")
+        print(
+            f"{name}: {sum(q.numel() for q in m.parameters())} params, test acc {accuracy(m, test_loader):.3f}"
+        )
 
 
 if __name__ == "__main__":

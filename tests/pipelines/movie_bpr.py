@@ -12,7 +12,12 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+logging.basicConfig(
+    stream=sys.stdout,
+    level=logging.INFO,
+    format="%(asctime)s %(message)s",
+    datefmt="%H:%M:%S",
+)
 logger = logging.getLogger(__name__)
 
 
@@ -26,7 +31,13 @@ def simulate(n_users, n_items, per_user, seed):
     noisy = score + rng.gumbel(size=score.shape)
     top = np.argpartition(-noisy, per_user, axis=1)[:, :per_user]
     histories = rng.permuted(top, axis=1)
-    features = np.concatenate([genre[:, :3] + rng.normal(0, 0.5, (n_items, 3)), rng.normal(size=(n_items, 2))], 1)
+    features = np.concatenate(
+        [
+            genre[:, :3] + rng.normal(0, 0.5, (n_items, 3)),
+            rng.normal(size=(n_items, 2)),
+        ],
+        1,
+    )
     return histories, features.astype(np.float32)
 
 
@@ -37,7 +48,9 @@ class Recommender(nn.Module):
         self.item = nn.Embedding(n_items, dim, sparse=True)
         self.item_bias = nn.Embedding(n_items, 1, sparse=True)
         self.register_buffer("features", item_features)
-        self.tower = nn.Sequential(nn.Linear(item_features.size(1), 32), nn.ReLU(), nn.Linear(32, dim))
+        self.tower = nn.Sequential(
+            nn.Linear(item_features.size(1), 32), nn.ReLU(), nn.Linear(32, dim)
+        )
         nn.init.normal_(self.user.weight, std=0.1)
         nn.init.normal_(self.item.weight, std=0.1)
         nn.init.zeros_(self.item_bias.weight)
@@ -46,12 +59,16 @@ class Recommender(nn.Module):
         return self.item(i) + self.tower(self.features[i])
 
     def forward(self, u, i):
-        return (self.user(u) * self.item_vectors(i)).sum(-1) + self.item_bias(i).squeeze(-1)
+        return (self.user(u) * self.item_vectors(i)).sum(-1) + self.item_bias(
+            i
+        ).squeeze(-1)
 
     @torch.no_grad()
     def score_all(self, u):
         items = torch.arange(self.features.size(0))
-        return self.user(u) @ self.item_vectors(items).t() + self.item_bias.weight.squeeze(1)
+        return self.user(u) @ self.item_vectors(
+            items
+        ).t() + self.item_bias.weight.squeeze(1)
 
 
 class BPRSampler:
@@ -71,14 +88,16 @@ class BPRSampler:
     def __iter__(self):
         order = self.rng.permutation(len(self.users))
         for start in range(0, len(order), self.batch_size):
-            idx = order[start:start + self.batch_size]
+            idx = order[start : start + self.batch_size]
             u = self.users[idx]
             neg = self.rng.integers(0, self.n_items, len(u))
             clash = self.seen[u, neg]
             while clash.any():
                 neg[clash] = self.rng.integers(0, self.n_items, clash.sum())
                 clash = self.seen[u, neg]
-            yield torch.from_numpy(u), torch.from_numpy(self.pos[idx]), torch.from_numpy(neg)
+            yield torch.from_numpy(u), torch.from_numpy(
+                self.pos[idx]
+            ), torch.from_numpy(neg)
 
 
 def ranking_metrics(model, target, hidden, k=10):
@@ -92,10 +111,23 @@ def ranking_metrics(model, target, hidden, k=10):
     return hit.mean().item(), ndcg.mean().item()
 
 
+def popularity_baseline(cfg, train_items, seen_train, val_items):
+    pop = torch.bincount(
+        torch.from_numpy(train_items.reshape(-1)), minlength=cfg.items
+    ).float()
+    pop_scores = pop.expand(cfg.users, -1).masked_fill(seen_train, -1)
+    hits = (pop_scores.topk(10, dim=1).indices == val_items[:, None]).any(1)
+    return hits.float().mean().item()
+
+
 def run(cfg):
     torch.manual_seed(cfg.seed)
     hist, feats = simulate(cfg.users, cfg.items, per_user=24, seed=cfg.seed)
-    train_items, val_items, test_items = hist[:, :-2], torch.from_numpy(hist[:, -2]), torch.from_numpy(hist[:, -1])
+    train_items, val_items, test_items = (
+        hist[:, :-2],
+        torch.from_numpy(hist[:, -2]),
+        torch.from_numpy(hist[:, -1]),
+    )
     sampler = BPRSampler(train_items, cfg.items, cfg.batch_size, cfg.seed + 1)
     seen_train = torch.from_numpy(sampler.seen)
     seen_val = seen_train.clone()
@@ -105,12 +137,13 @@ def run(cfg):
     sparse = [model.user.weight, model.item.weight, model.item_bias.weight]
     dense = list(model.tower.parameters())
     assert len(sparse) + len(dense) == len(list(model.parameters()))
-    optimizers = [torch.optim.SparseAdam(sparse, lr=cfg.lr), torch.optim.Adam(dense, lr=cfg.lr / 2, weight_decay=1e-5)]
+    optimizers = [
+        torch.optim.SparseAdam(sparse, lr=cfg.lr),
+        torch.optim.Adam(dense, lr=cfg.lr / 2, weight_decay=1e-5),
+    ]
 
-    pop = torch.bincount(torch.from_numpy(train_items.reshape(-1)), minlength=cfg.items).float()
-    pop_scores = pop.expand(cfg.users, -1).masked_fill(seen_train, -1)
-    base = (pop_scores.topk(10, dim=1).indices == val_items[:, None]).any(1).float().mean().item()
-    logger.info("%d interactions, most-popular baseline HR@10 %.3f", train_items.size, base)
+    base = popularity_baseline(cfg, train_items, seen_train, val_items)
+    logger.info("%d interactions, baseline HR@10 %.3f", train_items.size, base)
 
     best, wait, best_state = -1.0, 0, None
     for epoch in range(1, cfg.epochs + 1):
@@ -118,7 +151,11 @@ def run(cfg):
         loss_sum = seen = 0
         for u, pos, neg in sampler:
             diff = model(u, pos) - model(u, neg)
-            reg = model.user(u).pow(2).sum(1) + model.item(pos).pow(2).sum(1) + model.item(neg).pow(2).sum(1)
+            reg = (
+                model.user(u).pow(2).sum(1)
+                + model.item(pos).pow(2).sum(1)
+                + model.item(neg).pow(2).sum(1)
+            )
             bpr = -F.logsigmoid(diff).mean()
             loss = bpr + cfg.reg * reg.mean()
             for opt in optimizers:
@@ -129,7 +166,8 @@ def run(cfg):
             loss_sum += bpr.item() * len(u)
             seen += len(u)
         hr, ndcg = ranking_metrics(model, val_items, seen_train)
-        logger.info("epoch %d bpr %.4f | val HR@10 %.3f NDCG@10 %.4f", epoch, loss_sum / seen, hr, ndcg)
+        shown = epoch, loss_sum / seen, hr, ndcg
+        logger.info("epoch %d bpr %.4f | val HR@10 %.3f NDCG@10 %.4f", *shown)
         if ndcg > best:
             best, wait = ndcg, 0
             best_state = {k: v.clone() for k, v in model.state_dict().items()}

@@ -38,8 +38,13 @@ def make_cells(n, size, rng):
 
 def double_conv(cin, cout):
     return nn.Sequential(
-        nn.Conv2d(cin, cout, 3, padding=1), nn.GroupNorm(4, cout), nn.ReLU(inplace=True),
-        nn.Conv2d(cout, cout, 3, padding=1), nn.GroupNorm(4, cout), nn.ReLU(inplace=True))
+        nn.Conv2d(cin, cout, 3, padding=1),
+        nn.GroupNorm(4, cout),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(cout, cout, 3, padding=1),
+        nn.GroupNorm(4, cout),
+        nn.ReLU(inplace=True),
+    )
 
 
 class UNet(nn.Module):
@@ -75,7 +80,9 @@ class BCEDice(nn.Module):
         inter = (prob * target).sum(dim=(1, 2, 3))
         total = prob.sum(dim=(1, 2, 3)) + target.sum(dim=(1, 2, 3))
         dice = (2 * inter + self.smooth) / (total + self.smooth)
-        return self.weight * self.bce(logits, target) + (1 - self.weight) * (1 - dice.mean())
+        return self.weight * self.bce(logits, target) + (1 - self.weight) * (
+            1 - dice.mean()
+        )
 
 
 class EarlyStopping:
@@ -115,19 +122,24 @@ def validate(model, loader, criterion):
     return loss_sum / n, inter / max(union, 1)
 
 
-def main():
+def parse_args():
     p = argparse.ArgumentParser()
     p.add_argument("--epochs", type=int, default=12)
     p.add_argument("--lr", type=float, default=3e-3)
     p.add_argument("--patience", type=int, default=4)
     p.add_argument("--seed", type=int, default=11)
-    args = p.parse_args()
+    return p.parse_args()
+
+
+def main():
+    args = parse_args()
     torch.manual_seed(args.seed)
 
     x, y = make_cells(260, 32, np.random.default_rng(args.seed))
     full = TensorDataset(x, y)
-    train_set, val_set, test_set = random_split(full, [180, 40, 40],
-                                                generator=torch.Generator().manual_seed(0))
+    train_set, val_set, test_set = random_split(
+        full, [180, 40, 40], generator=torch.Generator().manual_seed(0)
+    )
     mean, std = x[train_set.indices].mean(), x[train_set.indices].std()
     full.tensors = ((x - mean) / std, y)
     log.info("foreground fraction in train: %.3f", y[train_set.indices].mean())
@@ -139,7 +151,9 @@ def main():
     model = UNet()
     criterion = BCEDice()
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
-    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="min", factor=0.5, patience=1)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode="min", factor=0.5, patience=1
+    )
     stopper = EarlyStopping(args.patience)
 
     loss0, iou0 = validate(model, val_loader, criterion)
@@ -157,8 +171,14 @@ def main():
             running += loss.item() * xb.size(0)
         val_loss, iou = validate(model, val_loader, criterion)
         scheduler.step(val_loss)
-        log.info("epoch %2d train %.4f val %.4f IoU %.3f lr %.1e", epoch, running / len(train_set),
-                 val_loss, iou, optimizer.param_groups[0]["lr"])
+        log.info(
+            "epoch %2d train %.4f val %.4f IoU %.3f lr %.1e",
+            epoch,
+            running / len(train_set),
+            val_loss,
+            iou,
+            optimizer.param_groups[0]["lr"],
+        )
         if stopper.step(val_loss, model):
             log.info("no improvement for %d epochs, stopping", args.patience)
             break

@@ -32,15 +32,23 @@ def texture_images(n, n_classes, g, kind):
 
 
 def conv_bn(cin, cout, stride=1):
-    return nn.Sequential(nn.Conv2d(cin, cout, 3, stride, 1, bias=False), nn.BatchNorm2d(cout), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv2d(cin, cout, 3, stride, 1, bias=False), nn.BatchNorm2d(cout), nn.ReLU()
+    )
 
 
 class Net(nn.Module):
     def __init__(self, n_classes):
         super().__init__()
-        self.backbone = nn.Sequential(OrderedDict(
-            stem=conv_bn(3, 12), stage1=conv_bn(12, 24, 2), stage2=conv_bn(24, 32, 2),
-            pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten()))
+        self.backbone = nn.Sequential(
+            OrderedDict(
+                stem=conv_bn(3, 12),
+                stage1=conv_bn(12, 24, 2),
+                stage2=conv_bn(24, 32, 2),
+                pool=nn.AdaptiveAvgPool2d(1),
+                flat=nn.Flatten(),
+            )
+        )
         self.head = nn.Linear(32, n_classes)
 
     def forward(self, x):
@@ -50,7 +58,7 @@ class Net(nn.Module):
 def batches(x, y, bs, g):
     perm = torch.randperm(len(x), generator=g)
     for i in range(0, len(x), bs):
-        idx = perm[i:i + bs]
+        idx = perm[i : i + bs]
         yield x[idx], y[idx]
 
 
@@ -84,14 +92,22 @@ def run_epochs(model, opt, x, y, xv, yv, epochs, g, tag, bs=32):
             loss.backward()
             opt.step()
             tot += loss.item() * len(xb)
-        print(f"[{tag}] epoch {ep + 1} loss {tot / len(x):.4f} val acc {accuracy(model, xv, yv):.3f}")
+        print(
+            f"[{tag}] epoch {ep + 1} loss {tot / len(x):.4f} val acc {accuracy(model, xv, yv):.3f}"
+        )
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--epochs", type=int, default=4, help="epochs of each stage")
+    parser.add_argument("--seed", type=int, default=3)
+    return parser.parse_args()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=4, help="epochs of each stage")
-    parser.add_argument("--seed", type=int, default=3)
-    opts = parser.parse_args()
+    opts = parse_args()
     torch.manual_seed(opts.seed)
     g = torch.Generator().manual_seed(opts.seed)
 
@@ -99,8 +115,20 @@ def main():
     px, py = texture_images(800, 10, g, "generic")
     pxv, pyv = texture_images(200, 10, g, "generic")
     source = Net(10)
-    run_epochs(source, torch.optim.Adam(source.parameters(), lr=3e-3), px, py, pxv, pyv, opts.epochs, g, "pretrain")
-    weights = {k: v for k, v in source.state_dict().items() if not k.startswith("head.")}
+    run_epochs(
+        source,
+        torch.optim.Adam(source.parameters(), lr=3e-3),
+        px,
+        py,
+        pxv,
+        pyv,
+        opts.epochs,
+        g,
+        "pretrain",
+    )
+    weights = {
+        k: v for k, v in source.state_dict().items() if not k.startswith("head.")
+    }
 
     # ---- stage 1
     lx, ly = texture_images(320, 6, g, "leaf")
@@ -108,7 +136,10 @@ def main():
     lxt, lyt = texture_images(160, 6, g, "leaf")
     model = Net(6)
     missing, unexpected = model.load_state_dict(weights, strict=False)
-    assert set(missing) == {"head.weight", "head.bias"} and not unexpected, (missing, unexpected)
+    assert set(missing) == {"head.weight", "head.bias"} and not unexpected, (
+        missing,
+        unexpected,
+    )
 
     set_frozen(model.backbone, True)
     trainable = [n for n, p in model.named_parameters() if p.requires_grad]
@@ -116,17 +147,22 @@ def main():
     opt = torch.optim.AdamW(model.head.parameters(), lr=1e-2, weight_decay=1e-4)
     before = {k: v.clone() for k, v in model.backbone.state_dict().items()}
     run_epochs(model, opt, lx, ly, lxv, lyv, opts.epochs, g, "head")
-    assert all(torch.equal(v, before[k]) for k, v in model.backbone.state_dict().items())
+    assert all(
+        torch.equal(v, before[k]) for k, v in model.backbone.state_dict().items()
+    )
 
     # ---- stage 2
     set_frozen(model.backbone.stage2, False)
     for group in opt.param_groups:
         group["lr"] = 3e-3
-    opt.add_param_group({"params": list(model.backbone.stage2.parameters()), "lr": 1e-3})
+    opt.add_param_group(
+        {"params": list(model.backbone.stage2.parameters()), "lr": 1e-3}
+    )
     n_train = sum(p.numel() for p in model.parameters() if p.requires_grad)
     n_opt = sum(p.numel() for gr in opt.param_groups for p in gr["params"])
     assert n_train == n_opt
-    print(f"stage 2 trains {n_train} of {sum(p.numel() for p in model.parameters())} parameters")
+    n_all = sum(p.numel() for p in model.parameters())
+    print(f"stage 2 trains {n_train} of {n_all} parameters")
     run_epochs(model, opt, lx, ly, lxv, lyv, opts.epochs * 2, g, "stage2+head")
 
     print(f"test acc {accuracy(model, lxt, lyt):.3f}")

@@ -52,9 +52,19 @@ class ConvNet1d(nn.Module):
     def __init__(self, n_out, width=24):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv1d(3, width, 7, padding=3), nn.GroupNorm(4, width), nn.ReLU(), nn.MaxPool1d(2),
-            nn.Conv1d(width, width * 2, 5, padding=2), nn.GroupNorm(4, width * 2), nn.ReLU(), nn.MaxPool1d(2),
-            nn.Conv1d(width * 2, width * 2, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten())
+            nn.Conv1d(3, width, 7, padding=3),
+            nn.GroupNorm(4, width),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+            nn.Conv1d(width, width * 2, 5, padding=2),
+            nn.GroupNorm(4, width * 2),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+            nn.Conv1d(width * 2, width * 2, 3, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool1d(1),
+            nn.Flatten(),
+        )
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(width * 2, n_out))
 
     def forward(self, x):
@@ -92,7 +102,7 @@ def train_one_epoch(model, loader, optimizer, scheduler, criterion, accumulate):
     n_batches = len(loader)
     for i, (x, y) in enumerate(loader):
         first = (i // accumulate) * accumulate
-        group = min(accumulate, n_batches - first)     # the last group can be shorter
+        group = min(accumulate, n_batches - first)  # the last group can be shorter
         last_of_group = i == first + group - 1
         with contextlib.nullcontext() if last_of_group else model.no_sync():
             loss = criterion(model(x), y)
@@ -113,13 +123,21 @@ def worker(rank, world_size, port, args):
     os.environ["MASTER_PORT"] = str(port)
     dist.init_process_group("gloo", rank=rank, world_size=world_size)
     torch.set_num_threads(1)
-    torch.manual_seed(args.seed + rank)   # weights are broadcast from rank 0 by DDP
+    torch.manual_seed(args.seed + rank)  # weights are broadcast from rank 0 by DDP
 
     train_set = AccelWindows(1600, seed=1, people=range(0, 12))
     val_set = AccelWindows(501, seed=2, people=range(12, 16))
-    sampler = DistributedSampler(train_set, num_replicas=world_size, rank=rank, shuffle=True,
-                                 seed=args.seed, drop_last=True)
-    train_loader = DataLoader(train_set, batch_size=args.batch_size, sampler=sampler, drop_last=True)
+    sampler = DistributedSampler(
+        train_set,
+        num_replicas=world_size,
+        rank=rank,
+        shuffle=True,
+        seed=args.seed,
+        drop_last=True,
+    )
+    train_loader = DataLoader(
+        train_set, batch_size=args.batch_size, sampler=sampler, drop_last=True
+    )
     # every rank takes its own slice of the validation set, nothing is duplicated
     val_part = Subset(val_set, range(rank, len(val_set), world_size))
     val_loader = DataLoader(val_part, batch_size=128)
@@ -128,15 +146,22 @@ def worker(rank, world_size, port, args):
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3, weight_decay=1e-3)
     steps_per_epoch = -(-len(train_loader) // args.accumulate)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.epochs * steps_per_epoch)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(
+        optimizer, T_max=args.epochs * steps_per_epoch
+    )
 
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
-        train_loss = train_one_epoch(model, train_loader, optimizer, scheduler, criterion, args.accumulate)
+        train_loss = train_one_epoch(
+            model, train_loader, optimizer, scheduler, criterion, args.accumulate
+        )
         val_loss, val_acc = evaluate(model, val_loader, criterion)
         if rank == 0:
-            print(f"epoch {epoch}: train {train_loss:.4f} val {val_loss:.4f} acc {val_acc:.3f} "
-                  f"lr {scheduler.get_last_lr()[0]:.2e}", flush=True)
+            print(
+                f"epoch {epoch}: train {train_loss:.4f} val {val_loss:.4f} acc {val_acc:.3f} "
+                f"lr {scheduler.get_last_lr()[0]:.2e}",
+                flush=True,
+            )
 
     if rank == 0:
         n = sum(p.numel() for p in model.module.parameters())
@@ -153,4 +178,9 @@ if __name__ == "__main__":
     parser.add_argument("--world-size", type=int, default=2)
     parser.add_argument("--seed", type=int, default=42)
     args = parser.parse_args()
-    mp.spawn(worker, args=(args.world_size, free_port(), args), nprocs=args.world_size, join=True)
+    mp.spawn(
+        worker,
+        args=(args.world_size, free_port(), args),
+        nprocs=args.world_size,
+        join=True,
+    )

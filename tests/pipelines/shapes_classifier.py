@@ -24,7 +24,7 @@ def draw(rng, label, size=24):
     r = rng.uniform(4, 7)
     dx, dy = xx - cx, yy - cy
     if label == 0:
-        mask = dx ** 2 + dy ** 2 < r ** 2
+        mask = dx**2 + dy**2 < r**2
     elif label == 1:
         mask = (abs(dx) < r * 0.85) & (abs(dy) < r * 0.85)
     elif label == 2:
@@ -58,7 +58,7 @@ class ShapesDataset(Dataset):
 
 
 def seed_worker(worker_id):
-    seed = torch.initial_seed() % 2 ** 32
+    seed = torch.initial_seed() % 2**32
     np.random.seed(seed)
     random.seed(seed)
 
@@ -72,7 +72,9 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(cout)
         self.short = nn.Sequential()
         if stride != 1 or cin != cout:
-            self.short = nn.Sequential(nn.Conv2d(cin, cout, 1, stride, bias=False), nn.BatchNorm2d(cout))
+            self.short = nn.Sequential(
+                nn.Conv2d(cin, cout, 1, stride, bias=False), nn.BatchNorm2d(cout)
+            )
 
     def forward(self, x):
         y = F.relu(self.bn1(self.conv1(x)))
@@ -82,9 +84,17 @@ class Block(nn.Module):
 
 def tiny_resnet():
     return nn.Sequential(
-        nn.Conv2d(3, 12, 3, 1, 1, bias=False), nn.BatchNorm2d(12), nn.ReLU(),
-        Block(12, 12, 1), Block(12, 24, 2), Block(24, 48, 2),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.Linear(48, len(CLASSES)))
+        nn.Conv2d(3, 12, 3, 1, 1, bias=False),
+        nn.BatchNorm2d(12),
+        nn.ReLU(),
+        Block(12, 12, 1),
+        Block(12, 24, 2),
+        Block(24, 48, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.1),
+        nn.Linear(48, len(CLASSES)),
+    )
 
 
 class Trainer:
@@ -94,12 +104,17 @@ class Trainer:
         total = epochs * len(train_loader)
         warmup = min(warmup, max(1, total // 4))
         self.criterion = nn.CrossEntropyLoss(label_smoothing=0.05)
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, nesterov=True, weight_decay=5e-4)
+        self.optimizer = torch.optim.SGD(
+            model.parameters(), lr=lr, momentum=0.9, nesterov=True, weight_decay=5e-4
+        )
 
         def factor(step):
             if step < warmup:
                 return (step + 1) / warmup
-            return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
+            return 0.5 * (
+                1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup))
+            )
+
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
         self.best_acc = -1.0
         self.ckpt = os.path.join(tempfile.mkdtemp(prefix="shapes_"), "best.pt")
@@ -144,8 +159,10 @@ class Trainer:
         for epoch in range(self.epochs):
             loss = self.train_epoch()
             acc = self.evaluate(self.val_loader)
-            print(f"epoch {epoch + 1}/{self.epochs} loss {loss:.4f} val acc {acc:.3f} "
-                  f"lr {self.scheduler.get_last_lr()[0]:.4f}")
+            print(
+                f"epoch {epoch + 1}/{self.epochs} loss {loss:.4f} val acc {acc:.3f} "
+                f"lr {self.scheduler.get_last_lr()[0]:.4f}"
+            )
             if acc > self.best_acc:
                 self.best_acc = acc
                 torch.save(self.model.state_dict(), self.ckpt)
@@ -171,15 +188,24 @@ def main():
         ds.mean, ds.std = mean, std
 
     gen = torch.Generator().manual_seed(args.seed)
-    train_loader = DataLoader(train_set, args.batch_size, shuffle=True, num_workers=args.workers,
-                              worker_init_fn=seed_worker, generator=gen, drop_last=True)
+    train_loader = DataLoader(
+        train_set,
+        args.batch_size,
+        shuffle=True,
+        num_workers=args.workers,
+        worker_init_fn=seed_worker,
+        generator=gen,
+        drop_last=True,
+    )
     val_loader = DataLoader(val_set, 100)
     test_loader = DataLoader(test_set, 100)
 
     trainer = Trainer(tiny_resnet(), train_loader, val_loader, args.epochs)
     trainer.sanity_check()
     trainer.fit()
-    print(f"best val acc {trainer.best_acc:.3f}  test acc {trainer.evaluate(test_loader):.3f}")
+    print(
+        f"best val acc {trainer.best_acc:.3f}  test acc {trainer.evaluate(test_loader):.3f}"
+    )
 
 
 if __name__ == "__main__":

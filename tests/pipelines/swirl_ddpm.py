@@ -13,7 +13,7 @@ T = 100
 def swirls(n, generator):
     lin = torch.linspace(-1, 1, 16)
     yy, xx = torch.meshgrid(lin, lin, indexing="ij")
-    r, phi = (xx ** 2 + yy ** 2).sqrt(), torch.atan2(yy, xx)
+    r, phi = (xx**2 + yy**2).sqrt(), torch.atan2(yy, xx)
     arms = torch.randint(1, 4, (n, 1, 1), generator=generator)
     twist = torch.rand(n, 1, 1, generator=generator) * 4 + 2
     shift = torch.rand(n, 1, 1, generator=generator) * 2 * math.pi
@@ -45,11 +45,15 @@ def p_sample_loop(net, n, generator):
     for step in reversed(range(T)):
         t = torch.full((n,), step)
         eps = net(x, t)
-        x0 = ((x - (1 - alpha_bar[step]).sqrt() * eps) / alpha_bar[step].sqrt()).clamp(-1, 1)
+        x0 = ((x - (1 - alpha_bar[step]).sqrt() * eps) / alpha_bar[step].sqrt()).clamp(
+            -1, 1
+        )
         if step == 0:
             return x0
         ab, ab_prev = alpha_bar[step], alpha_bar[step - 1]
-        mean = (ab_prev.sqrt() * betas[step] * x0 + alphas[step].sqrt() * (1 - ab_prev) * x) / (1 - ab)
+        mean = (
+            ab_prev.sqrt() * betas[step] * x0 + alphas[step].sqrt() * (1 - ab_prev) * x
+        ) / (1 - ab)
         var = betas[step] * (1 - ab_prev) / (1 - ab)
         x = mean + var.sqrt() * torch.randn(x.shape, generator=generator)
 
@@ -58,8 +62,12 @@ def p_sample_loop(net, n, generator):
 class TimeEmbedding(nn.Module):
     def __init__(self, dim):
         super().__init__()
-        self.register_buffer("freq", torch.exp(-math.log(10000) * torch.arange(dim // 2) / (dim // 2)))
-        self.mlp = nn.Sequential(nn.Linear(dim, dim * 2), nn.SiLU(), nn.Linear(dim * 2, dim))
+        self.register_buffer(
+            "freq", torch.exp(-math.log(10000) * torch.arange(dim // 2) / (dim // 2))
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, dim * 2), nn.SiLU(), nn.Linear(dim * 2, dim)
+        )
 
     def forward(self, t):
         a = t[:, None].float() * self.freq
@@ -89,7 +97,9 @@ class Denoiser(nn.Module):
         self.d1, self.d2 = ResBlock(ch, ch, tdim), ResBlock(ch, ch * 2, tdim)
         self.mid = ResBlock(ch * 2, ch * 2, tdim)
         self.u2, self.u1 = ResBlock(ch * 4, ch, tdim), ResBlock(ch * 2, ch, tdim)
-        self.out = nn.Sequential(nn.GroupNorm(4, ch), nn.SiLU(), nn.Conv2d(ch, 1, 3, padding=1))
+        self.out = nn.Sequential(
+            nn.GroupNorm(4, ch), nn.SiLU(), nn.Conv2d(ch, 1, 3, padding=1)
+        )
 
     def forward(self, x, t):
         e = self.time(t)
@@ -159,12 +169,18 @@ def main(steps, batch_size, lr, seed):
         opt.step()
         warm.step()
         ema.update(net)
-        running = loss.item() if running is None else 0.95 * running + 0.05 * loss.item()
+        running = (
+            loss.item() if running is None else 0.95 * running + 0.05 * loss.item()
+        )
         if step % 40 == 0 or step == steps:
-            print(f"{step:5d} loss {running:.4f} val {val_loss(net, val):.4f} val(ema) {val_loss(ema.model, val):.4f}")
+            print(
+                f"{step:5d} loss {running:.4f} val {val_loss(net, val):.4f} val(ema) {val_loss(ema.model, val):.4f}"
+            )
     samples = p_sample_loop(ema.model, 16, g)
-    print(f"samples mean {samples.mean():.3f} std {samples.std():.3f}  "
-          f"data mean {train.mean():.3f} std {train.std():.3f}")
+    print(
+        f"samples mean {samples.mean():.3f} std {samples.std():.3f}  "
+        f"data mean {train.mean():.3f} std {train.std():.3f}"
+    )
 
 
 if __name__ == "__main__":

@@ -32,8 +32,14 @@ def make_textures(n, g):
     fx = torch.tensor([0.3, 0.9, 0.0, 0.6, 0.9, 1.4])[y].view(-1, 1, 1)
     fy = torch.tensor([0.3, 0.0, 0.9, 0.6, 0.9, 1.4])[y].view(-1, 1, 1)
     a = torch.cos(fx * xx + ph[:, 0]) * torch.cos(fy * yy + ph[:, 1])
-    color = torch.rand(n, 3, 1, 1, generator=g) * 0.8 + 0.2       # colour says nothing about the class
-    img = 0.5 + 0.4 * a.unsqueeze(1) * color + 0.12 * torch.randn(n, 3, 24, 24, generator=g)
+    color = (
+        torch.rand(n, 3, 1, 1, generator=g) * 0.8 + 0.2
+    )  # colour says nothing about the class
+    img = (
+        0.5
+        + 0.4 * a.unsqueeze(1) * color
+        + 0.12 * torch.randn(n, 3, 24, 24, generator=g)
+    )
     return img, y
 
 
@@ -51,8 +57,12 @@ class Augment:
         cols = left[:, None] + torch.arange(self.size)
         flip = torch.rand(n) < 0.5
         cols[flip] = cols[flip].flip(1)
-        out = x[torch.arange(n)[:, None, None, None], torch.arange(3)[None, :, None, None],
-                rows[:, None, :, None], cols[:, None, None, :]]
+        out = x[
+            torch.arange(n)[:, None, None, None],
+            torch.arange(3)[None, :, None, None],
+            rows[:, None, :, None],
+            cols[:, None, None, :],
+        ]
         gain = torch.empty(n, 3, 1, 1).uniform_(0.6, 1.4)
         shift = torch.empty(n, 3, 1, 1).uniform_(-0.15, 0.15)
         return out * gain + shift + 0.05 * torch.randn_like(out)
@@ -60,17 +70,25 @@ class Augment:
 
 def center_crop(x, size=20):
     o = (x.shape[-1] - size) // 2
-    return x[..., o:o + size, o:o + size]
+    return x[..., o : o + size, o : o + size]
 
 
 class Encoder(nn.Module):
     def __init__(self, dim=64):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
-            nn.Conv2d(16, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(),
-            nn.Conv2d(32, dim, 3, 2, 1, bias=False), nn.BatchNorm2d(dim), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1), nn.Flatten())
+            nn.Conv2d(3, 16, 3, padding=1, bias=False),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.Conv2d(32, dim, 3, 2, 1, bias=False),
+            nn.BatchNorm2d(dim),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+        )
         self.dim = dim
 
     def forward(self, x):
@@ -81,7 +99,9 @@ class SimCLR(nn.Module):
     def __init__(self, encoder, proj=32):
         super().__init__()
         self.encoder = encoder
-        self.projector = nn.Sequential(nn.Linear(encoder.dim, encoder.dim), nn.ReLU(), nn.Linear(encoder.dim, proj))
+        self.projector = nn.Sequential(
+            nn.Linear(encoder.dim, encoder.dim), nn.ReLU(), nn.Linear(encoder.dim, proj)
+        )
 
     def forward(self, x):
         return F.normalize(self.projector(self.encoder(x)), dim=1)
@@ -101,20 +121,29 @@ def nt_xent(z, temperature):
 def pretrain(model, images, cfg):
     decay = [p for p in model.parameters() if p.ndim > 1]
     other = [p for p in model.parameters() if p.ndim <= 1]
-    opt = torch.optim.SGD([{"params": decay, "weight_decay": cfg.weight_decay}, {"params": other}],
-                          lr=cfg.lr, momentum=cfg.momentum)
+    opt = torch.optim.SGD(
+        [{"params": decay, "weight_decay": cfg.weight_decay}, {"params": other}],
+        lr=cfg.lr,
+        momentum=cfg.momentum,
+    )
     warmup = max(1, min(cfg.warmup, cfg.steps // 2))
-    sched = torch.optim.lr_scheduler.SequentialLR(opt, [
-        torch.optim.lr_scheduler.LinearLR(opt, 0.1, 1.0, total_iters=warmup),
-        torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=max(1, cfg.steps - warmup), eta_min=1e-3),
-    ], milestones=[warmup])
+    sched = torch.optim.lr_scheduler.SequentialLR(
+        opt,
+        [
+            torch.optim.lr_scheduler.LinearLR(opt, 0.1, 1.0, total_iters=warmup),
+            torch.optim.lr_scheduler.CosineAnnealingLR(
+                opt, T_max=max(1, cfg.steps - warmup), eta_min=1e-3
+            ),
+        ],
+        milestones=[warmup],
+    )
     augment = Augment()
     model.train()
     step = 0
     while step < cfg.steps:
         perm = torch.randperm(len(images))
         for i in range(len(images) // cfg.batch_size):
-            x = images[perm[i * cfg.batch_size:(i + 1) * cfg.batch_size]]
+            x = images[perm[i * cfg.batch_size : (i + 1) * cfg.batch_size]]
             z = model(torch.cat([augment(x), augment(x)]))
             loss, top1 = nt_xent(z, cfg.temperature)
             opt.zero_grad()
@@ -123,8 +152,10 @@ def pretrain(model, images, cfg):
             sched.step()
             step += 1
             if step % 20 == 0:
-                print(f"pretrain {step}: nt-xent {loss.item():.3f} "
-                      f"(chance {math.log(2 * cfg.batch_size - 1):.3f}) top1 {top1.item():.3f}")
+                print(
+                    f"pretrain {step}: nt-xent {loss.item():.3f} "
+                    f"(chance {math.log(2 * cfg.batch_size - 1):.3f}) top1 {top1.item():.3f}"
+                )
             if step == cfg.steps:
                 return
 

@@ -69,15 +69,15 @@ def _observe(
     of_average: bool = True,
 ) -> None:
     """of_average: else it updates a target network."""
-    names = None if waits(function) else unwrapped(function).__code__.co_names
+    method = None if waits(function) else unwrapped(function)
 
     def begins(keeper: Any, args: Args, kwargs: Kwargs) -> None:
         if not is_possible_key(keeper):
             return
         if of_average:
             watch.averages_in_place.update_begins(keeper)
-        if names is not None:
-            watch.standing_averages.update_begins(keeper, names)
+        if method is not None:
+            watch.standing_averages.update_begins(keeper, method)
 
     def ended(keeper: Any, args: Args, result: Any) -> None:
         if not is_possible_key(keeper):
@@ -85,10 +85,10 @@ def _observe(
         if of_average:
             watch.averages_in_place.updated(keeper)
             watch.followers.updates(keeper)
-        if names is not None:
+        if method is not None:
             watch.standing_averages.updated(keeper)
 
-    if of_average or names is not None:
+    if of_average or method is not None:
         observe(watch, cls, name, before=begins, after=ended)
 
 

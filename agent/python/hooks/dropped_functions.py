@@ -43,13 +43,19 @@ _MAKES = frozenset(  # of torch, beside what tensors have as methods
 _BUILTINS = frozenset("float getattr int isinstance len max min range tuple".split())
 
 
-def drops_function(body: Body, names: dict[str, Any], owners: list[Any]) -> bool:
-    """Does a statement drop the result of a function that only computes? owners: some
+def dropped_function(
+    body: Body, names: dict[str, Any], owners: list[Any]
+) -> ast.stmt | None:
+    """A statement that drops the result of a function that only computes. owners: some
     of those whose method it is; none if it is no method."""
-    return any(
-        _is_dropped(statement, names)
-        for owner in owners or [None]
-        for statement in _statements(body, owner)
+    return next(
+        (
+            statement
+            for owner in owners or [None]
+            for statement in _statements(body, owner)
+            if _is_dropped(statement, names)
+        ),
+        None,
     )
 
 

@@ -15,6 +15,7 @@ Functions of autograd that change nothing act by their results alone, too
 from __future__ import annotations
 
 import ast
+import itertools
 import sys
 import types
 from typing import TYPE_CHECKING
@@ -22,8 +23,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from _traincheck.dropped_functions import drops_function
-from _traincheck.sources import frames, functions_of, is_of_user, meaning, own_nodes
+from _traincheck.dropped_functions import dropped_function
+from _traincheck.sources import (
+    frames,
+    functions_of,
+    is_of_user,
+    meaning,
+    own_nodes,
+    site_of,
+)
 from _traincheck.subsets import whole_of
 
 if TYPE_CHECKING:
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
 
     from _traincheck.models import Models
     from _traincheck.sources import Body
+    from traincheck_core import Core
 
     # A function's source, and what its names mean.
     Source = tuple[Body, dict[str, Any]]
@@ -69,11 +78,13 @@ _NEVER_NAMED = frozenset(("backward", "eval", "step", "train", "zero_grad"))
 
 
 class DroppedResults:
-    def __init__(self, models: Models) -> None:
+    def __init__(self, core: Core, models: Models) -> None:
+        self._core = core
         self._models = models
         self._data: list[type[Any]] = []  # classes of data sets
         self._functions: list[Any] = []  # that make batches
         self._said: float | None = None
+        self._site = 0  # of the statement
         self._looked = False
 
     def pass_begins(self, loader: Any) -> None:
@@ -89,16 +100,25 @@ class DroppedResults:
             own = self._sources()
             bodies = list(_with_callees([source for source, _ in own]))
             if bodies:
-                in_place = _methods_of_user()
-                found = any(_drops(*one, in_place) for one in bodies)
-                # Not of what is called by name: that may measure a function's time.
-                found = found or any(
-                    drops_function(*source, owners) for source, owners in own
-                )
-                self._said = float(found)
+                self._said = float(self._finds(bodies, own))
             functions_of.cache_clear()
             self._data, self._functions = [], []
         return self._said
+
+    def site(self) -> float | None:
+        """Where the statement stands; None: there is none, or that is not known."""
+        return float(self._site) or None
+
+    def _finds(self, bodies: list[Source], own: list[tuple[Source, list[Any]]]) -> bool:
+        in_place = _methods_of_user()
+        found = ((_dropped(*one, in_place), one) for one in bodies)
+        # Not of what is called by name: that may measure a function's time.
+        more = ((dropped_function(*source, owners), source) for source, owners in own)
+        for statement, (_, names) in itertools.chain(found, more):
+            if statement is not None:
+                self._site = site_of(self._core, names, statement.lineno)
+                return True
+        return False
 
     def _sources(self) -> list[tuple[Source, list[Any]]]:
         """With modules whose methods they are."""
@@ -179,12 +199,12 @@ def _own_names(kind: type[Any], module: Any) -> set[str]:
     return {name for name in _METHODS if own and name in names}
 
 
-def _drops(body: Body, names: dict[str, Any], in_place: set[str]) -> bool:
+def _dropped(body: Body, names: dict[str, Any], in_place: set[str]) -> ast.Expr | None:
     """in_place: methods that may change what they are called on."""
-    return any(
-        isinstance(node, ast.Expr) and _does_nothing(node.value, names, in_place)
-        for node in own_nodes(body)
-    )
+    for node in own_nodes(body):
+        if isinstance(node, ast.Expr) and _does_nothing(node.value, names, in_place):
+            return node
+    return None
 
 
 def _does_nothing(value: ast.expr, names: dict[str, Any], in_place: set[str]) -> bool:

@@ -47,6 +47,7 @@ from _traincheck.rounded_steps import NAME as ROUNDED
 from _traincheck.scaler_steps import NAME as BESIDES_SCALER
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
 from _traincheck.stale_statistics import NAME as KEEPS_STATISTICS
+from _traincheck.standing_averages import NAME as STANDS_STILL
 from _traincheck.standing_counters import NAME as COUNTER_STANDS
 from _traincheck.stateless_resumes import LEAVES as LEAVES_STATE
 from _traincheck.stateless_resumes import NAME as NO_STATE
@@ -266,6 +267,7 @@ class Signs:
         yield from self._watch.layer_settings.look().items()
         yield "opt.frozen_norm_moves", self._watch.frozen_norms.look()
         yield DROPS_RESULT, self._watch.dropped_results.look()
+        yield f"{DROPS_RESULT}.site", self._watch.dropped_results.site()
 
     def _of(
         self, optimizer: torch.optim.Optimizer
@@ -333,7 +335,8 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.average_rounded_away": lambda o: watch.rounded_averages.optimizer_steps(),
         "opt.stale_casts": lambda o: watch.autocast_casts.optimizer_steps(o),
         "opt.clips_nothing": lambda o: watch.clipped.optimizer_steps(o),
-        "opt.average_stands_still": lambda o: watch.standing_averages.optimizer_steps(),
+        STANDS_STILL: lambda o: watch.standing_averages.optimizer_steps(),
+        f"{STANDS_STILL}.site": lambda o: watch.standing_averages.site(),
         "opt.follower_apart": lambda o: watch.followers.optimizer_steps(),
         "opt.follower_flees": lambda o: watch.followers.flees(),
         "opt.follower_leads": lambda o: watch.followers.leads(),

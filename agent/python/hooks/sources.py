@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+    from traincheck_core import Core
+
     Body = list[ast.stmt]
 
 _MOST_LINES = 20_000
@@ -68,6 +70,15 @@ def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
         if not isinstance(node, _NESTED):
             yield node
             todo.extend(ast.iter_child_nodes(node))
+
+
+def site_of(core: Core, names: dict[str, Any], line: int) -> int:
+    """Number of a line of the module that has these names; 0: not known."""
+    file = names.get("__file__")
+    if not isinstance(file, str):
+        return 0
+    # Names of files may have bytes that are no text.
+    return core.site_at(file.encode("utf-8", "replace").decode(), line, "")
 
 
 def meaning(value: ast.expr, names: dict[str, Any]) -> Any:

@@ -21,9 +21,11 @@ import torch
 
 from _traincheck.followers import parameter_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.sources import site_of
 from _traincheck.averaging_classes import entries_of
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Callable, Collection, Iterator
     from typing import Any
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from _traincheck.device_values import DeviceValues
     from _traincheck.holds import Holds
     from _traincheck.models import Models
+    from traincheck_core import Core
 
     Get = Callable[[], torch.Tensor | None]
 
@@ -50,6 +53,7 @@ class _Row:
 
     def __init__(self) -> None:
         self.both: tuple[Get, Get] | None = None  # what follows, and its source
+        self.method: types.FunctionType | None = None
         self.began = 0  # trainings before the call that runs
         self.calls = 0
         self.moves = 0  # of the source
@@ -58,35 +62,43 @@ class _Row:
 
     def end(self) -> None:
         self.calls = _CALLS
-        self.both = self.before = self.source = None
+        self.both = self.before = self.source = self.method = None
 
 
 class StandingAverages:
     def __init__(
-        self, models: Models, holds: Holds, values: DeviceValues, awake: Awake
+        self,
+        core: Core,
+        models: Models,
+        holds: Holds,
+        values: DeviceValues,
+        awake: Awake,
     ) -> None:
+        self._core = core
         self._models = models
         self._holds = holds
         self._values = values
         self._awake = awake
         self._rows: WeakIdentityMap[Any, _Row] = WeakIdentityMap()
         self._trainings = 0
+        self._site = 0
         self._said: float | None = None
 
     def trains(self) -> None:
         """A model is called, or an optimizer steps."""
         self._trainings += 1
 
-    def update_begins(self, keeper: Any, names: Collection[str]) -> None:
-        """A method begins that updates what the object has. names: those that its code
-        speaks of."""
+    def update_begins(self, keeper: Any, method: types.FunctionType) -> None:
+        """A method begins that updates what the object has."""
         row = self._rows.get(keeper)
         if row is None:
             row = _Row()
             self._rows.set(keeper, row)
         row.began = self._trainings
         if row.both is None and row.calls < _TRIES:
-            row.both = next(self._pairs_of(keeper, names), None)
+            spoken_of = method.__code__.co_names
+            row.both = next(self._pairs_of(keeper, spoken_of), None)
+            row.method = method
             if row.both is not None:
                 self._look(row, *row.both)
 
@@ -105,6 +117,10 @@ class StandingAverages:
         """1: what is updated stands still; None: not known of any."""
         return self._said
 
+    def site(self) -> float | None:
+        """Of the method; None: there is none, or that is not known."""
+        return float(self._site) or None
+
     def _look(self, row: _Row, follower: Get, source: Get) -> None:
         now, origin = (self._few(get()) for get in (follower, source))
         if now is None or origin is None:
@@ -119,12 +135,15 @@ class StandingAverages:
         row.moves += not torch.equal(former, origin)
         is_apart = float((now - origin).norm()) > _APART * float(origin.norm())
         if row.moves >= _MOVES and is_apart:
+            if row.method is not None:
+                line = row.method.__code__.co_firstlineno
+                self._site = site_of(self._core, row.method.__globals__, line)
             row.end()
             self._say(1.0)
 
     def _say(self, value: float) -> None:
         self._said = max(self._said or 0.0, value)
-        self._awake.add(NAME)
+        self._awake.update((NAME, f"{NAME}.site"))
 
     def _few(self, tensor: torch.Tensor | None) -> torch.Tensor | None:
         """None: it cannot be compared here."""

@@ -185,19 +185,19 @@ class Watch:
         self.awake: Awake = set()
         self.signs = Signs(self)
         self._look_at_data_anew()
+        self._look_at_averages_anew()
         self.sorted_samples = SortedSamples()
         self.averaged_gradients = AveragedGradients(
             self.topology, self.holds, self.values
         )
         self.autocast_casts = AutocastCasts(self.awake)
-        self.averages = Averages(self.values, self.awake)
         self.blind_samples = BlindSamples(self.awake)
         self.carried_states = CarriedStates(self.core, self.awake)
         self.shadows.found = self._follows
         self.loaded_states = LoadedStates(self.values, self.awake)
         self.clipped = Clipped(self.awake)
         self.discarded_backwards = DiscardedBackwards(self.core, self.values)
-        self.dropped_results = DroppedResults(self.models)
+        self.dropped_results = DroppedResults(self.core, self.models)
         self.foreign_gradients = ForeignGradients(self.core, self.values, self.awake)
         self.frozen_norms = FrozenNorms(self.models, self.holds)
         self.frozen_parts = FrozenParts(self.core, self.awake)
@@ -208,7 +208,6 @@ class Watch:
         self.leftover_gradients = LeftoverGradients()
         self.masked_rows = MaskedRows(self.values, self.awake)
         self.resumed_scales = ResumedScales(self.awake)
-        self.followers = Followers(self.models, self.holds, self.values, self.awake)
         self.layer_settings = LayerSettings(self.models)
         self.half_precision = HalfPrecision(self.awake)
         self.hidden_parts = HiddenParts(self.core, self.models, self.holds, self.values)
@@ -223,16 +222,9 @@ class Watch:
         self.moved_replicas = MovedReplicas()
         self.scaler_steps = ScalerSteps()
         self.blind_forwards = BlindForwards(self.models)
-        self.kept_averages = KeptAverages()
-        self.averages_in_place = AveragesInPlace(self.holds, self.values)
-        self.standing_averages = StandingAverages(
-            self.models, self.holds, self.values, self.awake
-        )
-        self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.stateless_resumes = StatelessResumes(self.awake)
         self.stale_statistics = StaleStatistics(self.models, self.values, self.awake)
-        self.still_copies = StillCopies(self.values, self.awake)
         self.stray_terms = StrayTerms(self.core)
         self.new_terms = NewTerms(self.core)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
@@ -244,6 +236,17 @@ class Watch:
         self.vanishing_rates = VanishingRates()
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
         self.zero_gradients = ZeroGradients(self.values, self.awake)
+
+    def _look_at_averages_anew(self) -> None:
+        self.kept_averages = KeptAverages()
+        self.averages_in_place = AveragesInPlace(self.holds, self.values)
+        self.standing_averages = StandingAverages(
+            self.core, self.models, self.holds, self.values, self.awake
+        )
+        self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
+        self.averages = Averages(self.values, self.awake)
+        self.followers = Followers(self.models, self.holds, self.values, self.awake)
+        self.still_copies = StillCopies(self.values, self.awake)
 
     def _look_at_data_anew(self) -> None:
         self.dropped_samples = DroppedSamples()
