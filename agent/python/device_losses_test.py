@@ -10,6 +10,7 @@ import healthy_losses_test as losses
 import healthy_outputs_test as outputs
 import healthy_tokens_test as tokens
 import outputs_test
+import penalties_test as penalties
 import products_test as products
 import weighing_test as weighing
 
@@ -41,13 +42,13 @@ CASES = (
     outputs.WeighsOverSamples,
     outputs_test.Reach,
     outputs_test.Scores,
+    penalties.Penalties,
     products.CrossedProducts,
     products.MaskedChoices,
     tokens.MaskOfOnes,
     tokens.MixesRows,
     tokens.SamplesAsSteps,
     tokens.ShiftsTwice,
-    weighing.Penalties,
     weighing.RepeatedQuotients,
 )
 
