@@ -71,11 +71,11 @@ class Teachers(SignsCase):
 
     def test_one_that_was_trained_before(self):
         teacher = network()
-        first = sgd(teacher)
-        teacher(torch.randn(8, 5)).sum().backward()
-        first.step()
+        before = sgd(teacher)
+        before.step(lambda: teacher(torch.randn(8, 5)).sum().backward())
         self.assertEqual(self.train(teacher.requires_grad_(False)), [1.0])
-        self.assertEqual(self.train(teacher.eval())[1:], [0.0])
+        teacher[-1].requires_grad_(True)  # in part, as what is fine-tuned
+        self.assertEqual(self.train(teacher)[1:], [])
 
     def test_one_that_is_trained(self):
         teacher = network()

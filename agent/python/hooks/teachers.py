@@ -2,8 +2,8 @@
 
 A teacher, a reference policy or a feature extractor gives targets. In training mode
 its dropout makes them random and its BatchNorms drift. Such a network is known by
-this: it is called step after step, no optimizer holds a part of it that requires a
-gradient, and nothing moves it (a momentum encoder and a mean teacher move). It may have
+this: it is called step after step, no optimizer holds a part of it unless all of it is
+frozen, and nothing moves it (a momentum encoder and a mean teacher move). It may have
 been trained before: with each new optimizer all are looked at anew. Within a model it goes by its name.
 Several calls a step may estimate uncertainty. Norms without weights that gather
 statistics learn by being called in training mode: they make inputs alike.
@@ -115,7 +115,8 @@ class Teachers:
         self, module: torch.nn.Module, held: set[int]
     ) -> list[torch.Tensor] | None:
         """Elements of it; None: it is trained, or it cannot be read."""
-        if any(p.requires_grad and id(p) in held for p in module.parameters()):
+        trains = any(parameter.requires_grad for parameter in module.parameters())
+        if trains and any(id(parameter) in held for parameter in module.parameters()):
             return None
         parameters = list(itertools.islice(module.parameters(), _PARAMETERS))
         if not parameters or not all(map(self._reads, parameters)):
