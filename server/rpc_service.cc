@@ -25,6 +25,10 @@ void SetArguments(uint64_t wire_bytes, grpc::ServerBuilder* builder) {
   memory.Resize(wire_bytes);
   builder->SetResourceQuota(memory);
   builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  // gRPC would shrink a stream's window where the quota is nearly used, and
+  // gives it back only when bytes come: a sender whose window is closed waits
+  // for ever. What a message needs beyond the fixed window it gets by name.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Two daemons on one port would share its clients.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // A peer whose machine is gone is noticed within 20 s.
