@@ -111,6 +111,18 @@ TEST_F(ProcessFactsTest, UnreadableTensorsAreUnknown) {
   EXPECT_FALSE(IsKnown(Value("grad.zero", w_)));
 }
 
+TEST_F(ProcessFactsTest, AClosuresGradientCountsAlsoAfterWhatWasNotRead) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPreStep, w_, {.unreadable = true});
+  trace_.State(StatePoint::kPreStep, w_, {.data = 1, .no_grad = true});
+  trace_.Begin(backward_, {});
+  trace_.State(StatePoint::kBackwardEnd, w_, {.grad = 7});
+  trace_.End();
+  trace_.End();
+  Read();
+  EXPECT_EQ(Value("grad.zero", w_), FactValue(false));
+}
+
 TEST_F(ProcessFactsTest, GradientsAreGotUntilTheNextStep) {
   trace_.Begin(backward_, {});
   trace_.State(StatePoint::kBackwardEnd, w_, {.grad = 5});

@@ -160,8 +160,9 @@ void VariableState::EndStep() {
   loaded_.reset();
 }
 
+// Not that its optimizer's step is open: what is recorded of it from here on is
+// of that step still.
 void VariableState::Forget() {
-  in_step_ = false;
   trainable_ = Tri::kUnknown;
   data_.reset();
   forgotten_ |= grad_.has_value();
