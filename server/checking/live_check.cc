@@ -22,6 +22,10 @@ namespace {
 constexpr double kSnapshotShare = 0.02;
 constexpr double kWriteRate = 50e6;  // bytes a second
 
+// A state that is kept of a finished check. A larger one is let go: most runs
+// that have ended do not go on.
+constexpr size_t kMaxKeptBytes = 4 << 20;
+
 // Did retention take all that could be checked?
 bool HasNoRecords(const RunView& run) {
   return run.records_deleted &&
@@ -61,8 +65,9 @@ bool LiveCheck::Turn(const RunView& run) {
       if (!use_.queue->IsWaiting(run.id)) Begin(run, From::kFirstBatch);
       break;
     case State::kFinished:
-      // The snapshot may still lie there.
-      if (!IsFinished(stored_, run)) Begin(run, From::kFirstBatch);
+      // From the state before the end, so that a job that is begun again and
+      // again is not read from its first batch each time.
+      if (!IsFinished(stored_, run)) Begin(run, From::kSnapshot);
       break;
     case State::kReading:
     case State::kFailed:
@@ -166,12 +171,17 @@ std::unique_ptr<RunCheck> LiveCheck::Resume(const RunView& run,
 
 bool LiveCheck::Read(const RunView& run) {
   const absl::StatusOr<bool> more = check_->Advance(run);
+  std::string before_end;
+  if (more.ok() && check_->all_read()) {
+    before_end = check_->Save().SerializeAsString();
+    check_->End();
+  }
   Report(run);
   if (!more.ok()) {
     Fail(run, more.status());
     return false;
   }
-  if (!*more && check_->finished()) Finish(run);
+  if (check_->finished()) Finish(run, before_end);
   return *more;
 }
 
@@ -247,7 +257,7 @@ void LiveCheck::Fail(const RunView& run, const absl::Status& why) {
                QuotePrintable(error_));
 }
 
-void LiveCheck::Finish(const RunView& run) {
+void LiveCheck::Finish(const RunView& run, const std::string& before_end) {
   const std::string set = stored_.set();
   reported_.Add(run, *check_);
   stored_ = Summarise(check_->checker().Summary());
@@ -263,7 +273,11 @@ void LiveCheck::Finish(const RunView& run) {
   check_.reset();  // the memory of a whole run
   state_ = State::kFinished;
   AddCheck(run, &writes);
-  writes.Delete(Table::kRuns, SnapshotKey(run.number));
+  if (before_end.size() <= kMaxKeptBytes) {
+    writes.Put(Table::kRuns, SnapshotKey(run.number), before_end);
+  } else {
+    writes.Delete(Table::kRuns, SnapshotKey(run.number));
+  }
   // A flag for each end: the write of an earlier one must not settle this one.
   settled_ = std::make_shared<std::atomic<bool>>(false);
   use_.store->Write(std::move(writes),

@@ -106,7 +106,7 @@ class LiveCheck {
   void AddSnapshot(const RunView& run, WriteSet* writes);
   void AddCheck(const RunView& run, WriteSet* writes) const;
   void Fail(const RunView& run, const absl::Status& why);
-  void Finish(const RunView& run);
+  void Finish(const RunView& run, const std::string& before_end);
 
   const Dependencies use_;
   const uint64_t run_number_;

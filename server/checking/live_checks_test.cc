@@ -3,16 +3,39 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 
 #include "invariants/sets/invariant_for_testing.h"
 #include "server/ingest/test_batches.h"
+#include "server/store/forwarding_store_for_testing.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck::server {
 namespace {
 
 using testing::HasSubstr;
+
+class CountingStore : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  uint64_t batches_read() const { return batches_read_; }
+
+  absl::Status Scan(Table table, const std::string& from, const std::string& to,
+                    const Visitor& visitor) const override {
+    if (table != Table::kBatches) {
+      return ForwardingStore::Scan(table, from, to, visitor);
+    }
+    return ForwardingStore::Scan(
+        table, from, to, [&](std::string_view key, std::string_view value) {
+          ++batches_read_;
+          return visitor(key, value);
+        });
+  }
+
+ private:
+  mutable std::atomic<uint64_t> batches_read_ = 0;
+};
 
 // Store, registry, catalog, board and checks as the daemon has them.
 class LiveChecksTest : public testing::Test {
@@ -26,7 +49,7 @@ class LiveChecksTest : public testing::Test {
   ~LiveChecksTest() override { Close(); }
 
   void Load() {
-    store_ = *OpenRocksdbStore(dir_);
+    store_ = std::make_unique<CountingStore>(*OpenRocksdbStore(dir_));
     registry_ = *Registry::Load(store_.get(), {});
     board_ = *ViolationBoard::Load(store_.get());
     sets_ = std::make_unique<SetCatalog>(store_.get());
@@ -125,7 +148,7 @@ class LiveChecksTest : public testing::Test {
 
   const std::string dir_;
   std::unique_ptr<Registry> registry_;
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<CountingStore> store_;
   std::unique_ptr<ViolationBoard> board_;
   std::unique_ptr<SetCatalog> sets_;
   std::unique_ptr<LiveChecks> checks_;
@@ -172,6 +195,23 @@ TEST_F(LiveChecksTest, WhatComesAfterTheEndIsCheckedToo) {
   Await(CaughtUp);
   End(late);
   Await(Finished);
+}
+
+// A job that begins again under its run id after an hour of records.
+TEST_F(LiveChecksTest, WhatWasReadBeforeTheEndIsNotReadAgain) {
+  SaveRule();
+  const StreamId stream = Open(1);
+  for (uint64_t i = 0; i < 30; ++i) Add(stream, i);
+  End(stream);
+  Await(Finished);
+  EXPECT_EQ(store_->batches_read(), 30u);
+  const StreamId next = Open(2);
+  Add(next, 0);
+  Await(CaughtUp);
+  Restart();
+  Add(Open(2), 1);
+  Await(CaughtUp);
+  EXPECT_LE(store_->batches_read(), 2u);
 }
 
 TEST_F(LiveChecksTest, WhatAnEarlierCheckAloneFoundGoesWhenThisOneCatchesUp) {

@@ -24,6 +24,16 @@ Place PlaceOf(const RunView::Process& process) {
   return {process.attempt, *process.rank};
 }
 
+std::vector<const RunView::Process*> ByAttempt(const RunView& run) {
+  std::vector<const RunView::Process*> processes;
+  processes.reserve(run.processes.size());
+  for (const auto& process : run.processes) processes.push_back(&process);
+  std::stable_sort(
+      processes.begin(), processes.end(),
+      [](const auto* a, const auto* b) { return a->attempt < b->attempt; });
+  return processes;
+}
+
 }  // namespace
 
 bool HasPlace(const RunView::Process& process) {
@@ -155,9 +165,7 @@ std::string RunCheck::WhyAnew(const RunView& run) const {
 // may never train.
 bool RunCheck::IsLive(const RunView::Process& process) const {
   if (!HasPlace(process) || HasEnded(process.number)) return false;
-  const auto at = cursors_.find(process.number);
-  const uint64_t read = at == cursors_.end() ? 0 : at->second.next_batch;
-  return read < process.next_batch || checker_.StepOf(process.number) > 0;
+  return IsBehind(process) || checker_.StepOf(process.number) > 0;
 }
 
 RankPace RunCheck::PaceOf(const RunView& run) const {
@@ -188,6 +196,12 @@ bool RunCheck::WaitsForItsPlace(const RunView::Process& process,
   return std::any_of(holders.begin(), holders.end(), [&](uint32_t other) {
     return other < process.number && !HasEnded(other);
   });
+}
+
+bool RunCheck::IsBehind(const RunView::Process& process) const {
+  const auto at = cursors_.find(process.number);
+  const uint64_t read = at == cursors_.end() ? 0 : at->second.next_batch;
+  return read < process.next_batch;
 }
 
 void RunCheck::Introduce(const RunView::Process& process) {
@@ -283,25 +297,34 @@ absl::StatusOr<bool> RunCheck::Advance(const RunView& run) {
   bool progress = false;
   bool all_ended = true;
   bool held_back = false;
+  // An attempt of which more can be read. Those after it wait: a job that began
+  // again a hundred times would otherwise be in memory with all of its
+  // processes at once.
+  std::optional<uint32_t> unread;
   // Taken once: to read on only raises steps, so the limits that follow from it
   // are at most too low.
   RankPace pace = PaceOf(run);
-  for (const RunView::Process& process : run.processes) {
-    if (process.refused) continue;
-    absl::StatusOr<bool> read = ReadShare(run, process, &pace, &more);
-    if (!read.ok()) return read.status();
-    progress |= *read;
-    progress |= EndIfOver(process, pace);
-    all_ended &= HasEnded(process.number);
-    held_back |= cursors_[process.number].next_batch < process.next_batch;
+  for (const RunView::Process* process : ByAttempt(run)) {
+    if (process->refused) continue;
+    if (!unread.has_value() || process->attempt == *unread) {
+      absl::StatusOr<bool> read = ReadShare(run, *process, &pace, &more);
+      if (!read.ok()) return read.status();
+      if (*read && IsBehind(*process)) unread = process->attempt;
+      progress |= *read;
+      progress |= EndIfOver(*process, pace);
+    }
+    all_ended &= HasEnded(process->number);
+    held_back |= IsBehind(*process);
   }
-  GiveUpRanks(run, pace, run.ended && all_ended);
-  if (run.ended && all_ended) {
-    checker_.EndRun();
-    finished_ = true;
-  }
+  all_read_ = run.ended && all_ended;
+  GiveUpRanks(run, pace, all_read_);
   // What one waits for may be there now.
   return more || (held_back && progress);
+}
+
+void RunCheck::End() {
+  checker_.EndRun();
+  finished_ = true;
 }
 
 }  // namespace traincheck::server

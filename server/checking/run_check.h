@@ -53,9 +53,15 @@ class RunCheck {
   // anew: the reason; "": it goes on.
   std::string WhyAnew(const RunView& run) const;
 
-  // Reads a share of what is stored beyond the cursors, from every process in
-  // turn. True if more may be read. REQUIRES: WhyAnew is "".
+  // Reads a share of what is stored beyond the cursors, from every process of
+  // the oldest attempt that has more in turn. True if more may be read.
+  // REQUIRES: WhyAnew is "".
   [[nodiscard]] absl::StatusOr<bool> Advance(const RunView& run);
+  // The run has ended, and all of it was read by the last Advance.
+  bool all_read() const { return all_read_; }
+  // Judges every window that is still open. A state that was saved right before
+  // serves a run that goes on after all. REQUIRES: all_read.
+  void End();
 
   const Checker& checker() const { return checker_; }
   std::vector<Violation> TakeChanges() { return checker_.TakeChanges(); }
@@ -66,7 +72,7 @@ class RunCheck {
   uint64_t batches() const;
   // Stored batches of `run` that are yet to be read.
   uint64_t BatchesBehind(const RunView& run) const;
-  // The run has ended and every window is judged.
+  // End was called.
   bool finished() const { return finished_; }
 
  private:
@@ -86,6 +92,8 @@ class RunCheck {
   // True if an end was told.
   bool EndIfOver(const RunView::Process& process, const RankPace& pace);
   static bool IsOver(const RunView::Process& process, const RankPace& pace);
+  // Is there more of it in the store?
+  bool IsBehind(const RunView::Process& process) const;
   bool IsLive(const RunView::Process& process) const;
   // As things are before anything more is read.
   RankPace PaceOf(const RunView& run) const;
@@ -99,6 +107,7 @@ class RunCheck {
   Checker checker_;
   std::map<uint32_t, Cursor> cursors_;  // by process
   std::set<Place> given_up_;
+  bool all_read_ = false;
   bool finished_ = false;
 };
 

@@ -81,8 +81,9 @@ class RunCheckTest : public testing::Test {
       ASSERT_EQ(check_->WhyAnew(run_), "");
       const absl::StatusOr<bool> more = check_->Advance(run_);
       ASSERT_TRUE(more.ok()) << more.status();
-      if (!*more) return;
+      if (!*more) break;
     }
+    if (check_->all_read()) check_->End();
   }
   // The check begins anew; what it has judged so far, as the store keeps it.
   ReportedSoFar BeginAnew() {
@@ -220,6 +221,22 @@ TEST_F(RunCheckTest, StartsAreJudgedEachForItself) {
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].attempt, 1u);
   EXPECT_EQ(found[0].first_step, 12);
+}
+
+// So that a job of a hundred starts is not in memory with all of them at once.
+TEST_F(RunCheckTest, StartsAreReadOneAfterTheOther) {
+  for (const uint32_t attempt : {1, 0}) {
+    for (int32_t rank : {0, 1}) AddRank(rank, 30, attempt);
+  }
+  for (RunView::Process& process : run_.processes) {
+    process.end = ProcessEnd::kDied;
+    process.connected = false;
+  }
+  while (StepOf(0) == 0 && StepOf(1) == 0) {
+    EXPECT_FALSE(check_->HasEnded(2) && check_->HasEnded(3));
+    ASSERT_TRUE(check_->Advance(run_).ok());
+  }
+  EXPECT_TRUE(check_->HasEnded(2) && check_->HasEnded(3));
 }
 
 // Of the first start rank 1 never came, and its rank 0 was another model.

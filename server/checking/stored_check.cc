@@ -97,7 +97,10 @@ absl::StatusOr<v1::CheckResult> StoredChecks::Check(
   while (true) {
     const absl::StatusOr<bool> more = check.Advance(*run);
     if (!more.ok()) return more.status();
-    if (check.finished()) return ResultOf(check, *run, *set);
+    if (check.all_read()) {
+      check.End();
+      return ResultOf(check, *run, *set);
+    }
     if (!progress(FractionRead(check, *run))) {
       return absl::CancelledError("the client has left");
     }

@@ -12,13 +12,14 @@ void DeleteRecordsOf(uint64_t run, WriteSet* writes) {
   const KeyRange range = BatchesOf(run);
   writes->DeleteRange(Table::kBatches, range.from, range.to);
   writes->DeleteRange(Table::kQuarantine, range.from, range.to);
+  // A check that is begun anew without them must not know of them.
+  writes->Delete(Table::kRuns, SnapshotKey(run));
 }
 
 void DeleteAllOf(uint64_t run, WriteSet* writes) {
   DeleteRecordsOf(run, writes);
   writes->Delete(Table::kRuns, RunKey(run));
   writes->Delete(Table::kRuns, CheckKey(run));
-  writes->Delete(Table::kRuns, SnapshotKey(run));
   writes->Delete(Table::kRuns, DecidedKey(run));
   writes->DeleteRange(Table::kRuns, ProcessKey(run, 0), ProcessKey(run + 1, 0));
   writes->DeleteRange(Table::kRuns, PlanKey(run, 0), PlanKey(run + 1, 0));
