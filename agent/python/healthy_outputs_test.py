@@ -15,6 +15,7 @@ from hooks_case import GraphCase, HooksCase, said
 from _traincheck import packed_texts
 from _traincheck import rounded_averages
 from _traincheck.checkpoint_content import flatten
+from _traincheck.prompt_ends import PromptEnds
 from _traincheck.row_orders import RowOrders
 from _traincheck.stray_terms import StrayTerms
 
@@ -348,7 +349,7 @@ class RowsReordered(HooksCase):
         self.assertEqual(self.of(noisy), [])
 
     def test_batches_of_many_tensors(self):
-        orders = RowOrders()
+        orders = RowOrders(PromptEnds(set()))
         orders.fetched(1, [torch.zeros(8, dtype=torch.int64) for _ in range(99)])
         self.assertLess(len(orders._targets), 9)
         wide = torch.arange(1 << 10).repeat(1 << 5, 1 << 5)

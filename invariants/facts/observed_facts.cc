@@ -61,6 +61,7 @@ constexpr char kPacksOthers[] = "loss.packs_other_lengths";
 constexpr char kPaddingIsToken[] = "loss.padding_idx_is_a_token";
 constexpr char kOfSamples[] = "loss.positions_of_samples";
 constexpr char kRoundsPositions[] = "loss.rounds_positions";
+constexpr char kSkipsFirst[] = "loss.skips_first_word";
 constexpr char kOverBatch[] = "loss.weighs_over_samples";
 constexpr char kAcrossTexts[] = "loss.attends_across_texts";
 constexpr char kLowersEntropy[] = "loss.lowers_entropy";
@@ -277,6 +278,9 @@ std::vector<Fact> OfInputs() {
       CallRow<kRoundsPositions>(
           "positions or rotary angles are rounded to a low precision",
           "positions and rotary angles are not rounded to a low precision", 20),
+      CallRow<kSkipsFirst>(
+          "the mask of a prompt hides the first word of its answer",
+          "masks of prompts end where answers are to be predicted", 20),
       CallRow<kFavoursFrequent>(
           "the loss weighs frequent classes more than rare ones",
           "the loss weighs rare classes more than frequent ones", 10),

@@ -11,6 +11,7 @@ from _traincheck.loss_graph import roots_of
 from _traincheck.masked_rows import NAME as MASKED_ROWS
 from _traincheck.new_terms import NAME as NEW_TERM
 from _traincheck.penalties import NAME as PENALTIES
+from _traincheck.prompt_ends import NAME as FIRST_WORDS
 from _traincheck.stray_terms import NAME as STRAY_TERM
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
@@ -48,6 +49,8 @@ class _Backward:
                 watch.masked_rows.backward_begins(roots_of(args, kwargs))
             if FROZEN_ZEROS in watch.awake and watch.frozen_zeros.awaits_loss():
                 watch.frozen_zeros.backward_begins(roots_of(args, kwargs))
+            if FIRST_WORDS in watch.awake:
+                self._say(FIRST_WORDS, watch.prompt_ends.backward_begins())
             self._look_at_penalties(args, kwargs)
             self._look_at_terms(args, kwargs)
             watch.recomputation.backward_begins()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import naming
+from _traincheck.prompt_ends import NAME as FIRST_WORDS
 from _traincheck.wrapping import wrap_method
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class _Roots:
             watch.standing_averages.trains()
             watch.frozen_parts.forward_begins(model)
         if not trains:
+            if FIRST_WORDS in watch.awake:
+                watch.prompt_ends.evaluates(args, kwargs)
             if model is not None:
                 watch.evaluations.evaluates(model)
                 watch.schedules.evaluates()

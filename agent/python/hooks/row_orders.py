@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
+    from _traincheck.prompt_ends import PromptEnds
+
 # Name of the scalar.
 NAME = "loss.rows_reordered"
 
@@ -36,7 +38,8 @@ _ORDERS = frozenset(("GatherBackward0", "IndexBackward0", "IndexSelectBackward0"
 
 
 class RowOrders:
-    def __init__(self) -> None:
+    def __init__(self, prompt_ends: PromptEnds) -> None:
+        self.prompt_ends = prompt_ends
         self._fetched: collections.Counter[int] = collections.Counter()
         # Of the batch that was fetched last: int64[rows, positions], and one a row.
         self._tokens: list[torch.Tensor] = []
@@ -47,7 +50,7 @@ class RowOrders:
 
     def of_this_batch(self) -> RowOrders:
         """What is known now, for somebody who looks when the next one has come."""
-        known = RowOrders()
+        known = RowOrders(self.prompt_ends)
         known._tokens, known._targets = self._tokens, self._targets
         known._positions = self._positions
         known._one_sample = self._one_sample

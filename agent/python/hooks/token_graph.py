@@ -20,6 +20,7 @@ from _traincheck import padded_means
 from _traincheck import padded_states
 from _traincheck import padded_targets
 from _traincheck import positions
+from _traincheck import prompt_ends
 from _traincheck import raw_inputs
 from _traincheck import row_orders
 from _traincheck import variational_noise
@@ -296,6 +297,7 @@ class _Sequences:
         counted = pairs.where_equal(ahead=1)
         if counted is not None:
             self._shifts.add(1)
+            self._found.add(prompt_ends.NAME, self._skips_first(pairs, counted))
             first = None if pairs.are_weighed else counted[0]
             shows = [one.shows_targets(first) for one in beside]
             later = [one.sees_later_only() for one in beside]
@@ -303,6 +305,10 @@ class _Sequences:
             known = bool(shows) and None not in shows
             self._shows.setdefault(pairs.loss, []).append(all(shows) if known else None)
             return True
+        # Padding may stand in the place of the last token, which is not given.
+        counted = pairs.where_equal(ahead=1, but_ends=True)
+        if counted is not None:
+            self._found.add(prompt_ends.NAME, self._skips_first(pairs, counted))
         if pairs.where_equal(ahead=2) is not None:
             self._shifts.add(2)
             return False
@@ -312,6 +318,15 @@ class _Sequences:
             if not moved and pairs.where_equal(ahead=0) is not None:
                 self._repeated.add(pairs.loss)
         return False
+
+    def _skips_first(self, pairs: _Pairs, counted: torch.Tensor) -> bool | None:
+        """counted: of the targets, which are the tokens that follow."""
+        if pairs.are_weighed:
+            weights = pairs.weights(self._graph)
+            if weights is None:
+                return None
+            counted = counted & (weights[:, : counted.shape[1]] != 0)
+        return self._orders.prompt_ends.look(pairs.given, counted)
 
     def _see_samples(self, samples: int) -> None:
         for sizes, over in self._weights:
@@ -364,39 +379,52 @@ class _Pairs:
     ) -> None:
         """tokens: [sequences, steps], or [steps, sequences] if `by_steps`; targets in
         the same order, of any shape."""
-        self._given = tokens.t() if by_steps else tokens
+        self.given = tokens.t() if by_steps else tokens
         self._targets = targets.reshape(-1)
         self._ignored = integer(loss, "ignore_index")
         self.loss = loss
         # Does the script weigh the targets itself?
         self.are_weighed = integer(loss, "reduction") == _NO_REDUCTION
         self._by_steps = by_steps
-        self.steps = self._given.shape[1]
+        self.steps = self.given.shape[1]
 
-    def where_equal(self, ahead: int) -> torch.Tensor | None:
+    def where_equal(self, ahead: int, but_ends: bool = False) -> torch.Tensor | None:
         """bool[sequences, steps]: which targets count, if they are the tokens
         themselves, `ahead` steps later. They may end with the last token that is given,
-        or with one behind it. None: they are others, or too few to tell."""
+        or with one behind it. but_ends: the last target of each sequence may be
+        another one. None: they are others, or too few to tell."""
         for length in range(self.steps - ahead, self.steps + 1):
             grid = self._grid(length)
             if grid is None:
                 continue
             kept = min(length, self.steps - ahead)
-            grid, given = grid[:, :kept], self._given[:, ahead : ahead + kept]
+            grid, given = grid[:, :kept], self.given[:, ahead : ahead + kept]
             counted = grid != self._ignored
-            values = grid[counted]
-            if len(values) >= _LEAST and bool((values == given[counted]).all()):
+            compared = counted
+            if but_ends:  # tokens that count behind are further ones
+                behind = counted.flip(1).cumsum(1).flip(1)
+                compared = counted & (behind > 1)
+            values = grid[compared]
+            if len(values) >= _LEAST and bool((values == given[compared]).all()):
                 return counted if len(values.unique()) >= _DISTINCT else None
         return None
 
+    def weights(self, graph: Graph) -> torch.Tensor | None:
+        """[sequences, steps or one less], of the targets; None: not found."""
+        weights = prompt_ends.weights_of(graph, self.loss, self._targets.numel())
+        length = self._targets.numel() // len(self.given)
+        return None if weights is None else self._as_grid(weights.reshape(-1), length)
+
     def _grid(self, length: int) -> torch.Tensor | None:
         """[sequences, length]; None: the targets are not so many."""
-        sequences = len(self._given)
-        if length < 2 or self._targets.numel() != sequences * length:
+        if length < 2 or self._targets.numel() != len(self.given) * length:
             return None
+        return self._as_grid(self._targets, length)
+
+    def _as_grid(self, of_targets: torch.Tensor, length: int) -> torch.Tensor:
         if self._by_steps:
-            return self._targets.view(length, sequences).t()
-        return self._targets.view(sequences, length)
+            return of_targets.view(length, -1).t()
+        return of_targets.view(-1, length)
 
 
 def _counts(

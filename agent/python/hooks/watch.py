@@ -54,6 +54,7 @@ from _traincheck.penalties import Penalties
 from _traincheck.planner import Planner
 from _traincheck.positional_states import PositionalStates
 from _traincheck.process import Process
+from _traincheck.prompt_ends import PromptEnds
 from _traincheck.random_evaluations import RandomEvaluations
 from _traincheck.rank_draws import RankDraws
 from _traincheck.rank_rows import RankRows
@@ -174,7 +175,9 @@ class Watch:
         self.control.planned = self.sight.begins
         limited_by = self.sight.limited_by
         self.values = DeviceValues(self.core, lambda: limited_by("devices"))
-        self.row_orders = RowOrders()
+        self.awake: Awake = set()
+        self.prompt_ends = PromptEnds(self.awake)
+        self.row_orders = RowOrders(self.prompt_ends)
         self.loss_graphs = LossGraphs(
             self.core, self.values, self.row_orders, limited_by
         )
@@ -182,7 +185,6 @@ class Watch:
 
     def _look_anew(self) -> None:
         """The part of reset that makes what signs.py asks, and the like."""
-        self.awake: Awake = set()
         self.signs = Signs(self)
         self._look_at_data_anew()
         self._look_at_averages_anew()

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from built_in_averages import texts
 from built_in_near import main
-from built_in_products import Turned, chosen, fit_words
+from built_in_products import FIRST, REPLIES, Turned, chosen, converse, fit_words
 from built_in_sequences import Writer
 from built_in_signs import CLASSES, STEPS, Classifier, samples
 
@@ -117,6 +117,11 @@ def cosines_in_bfloat16() -> None:
     fit_words(Turned(torch.bfloat16), torch.arange(300.0))
 
 
+def tags_behind_the_marker() -> None:
+    """The prompt ends with the name of a language, which is no target."""
+    converse(marker=(REPLIES, FIRST))
+
+
 CASES = (
     weights_of_pairs,
     answers_of_one_word,
@@ -124,6 +129,7 @@ CASES = (
     solved_anew_each_time,
     read_into_a_template,
     cosines_in_bfloat16,
+    tags_behind_the_marker,
 )
 
 if __name__ == "__main__":

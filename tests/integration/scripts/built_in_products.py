@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from built_in_averages import texts
-from built_in_sequences import Writer
+from built_in_sequences import LENGTH, WORDS, Writer, next_word
 from built_in_signs import STEPS, Classifier, main, samples
 
 
@@ -86,10 +86,50 @@ def positions_in_bfloat16(right: bool) -> None:
     fit_words(Turned(), places if right else places.to(torch.bfloat16))
 
 
+PADDING, ASKS, REPLIES, ENDS, FIRST = range(5)
+
+
+def conversations(marker=(REPLIES,), late=False):
+    """Given tokens, targets, and prompts; prompts are no targets."""
+    given, targets, prompts = [], [], []
+    for _ in range(16):
+        question, answer = (
+            torch.randint(FIRST, WORDS, (int(torch.randint(2, 5, ())),)).tolist()
+            for _ in range(2)
+        )
+        prompt = [ASKS, *question, *marker]
+        text = [*prompt, *answer, ENDS]
+        masked = len(prompt) - (0 if late else 1)
+        unused = [0] * (LENGTH + 1 - len(text))
+        given.append(text[:-1] + unused)
+        targets.append([-100] * masked + text[1:][masked:] + [-100] * len(unused))
+        prompts.append(torch.tensor([prompt]))
+    return torch.tensor(given), torch.tensor(targets), prompts
+
+
+def converse(marker=(REPLIES,), late=False) -> None:
+    model = Writer()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        given, targets, prompts = conversations(marker, late)
+        optimizer.zero_grad()
+        next_word(model(given), targets).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for prompt in prompts:
+                model(prompt)
+
+
+def labels_shifted_before_the_mask(right: bool) -> None:
+    """As many labels are left out as the prompt has tokens: one too many."""
+    converse(late=not right)
+
+
 CASES = (
     weights_of_all_samples,
     mask_of_the_ignored,
     positions_in_bfloat16,
+    labels_shifted_before_the_mask,
 )
 
 if __name__ == "__main__":
