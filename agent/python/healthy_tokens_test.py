@@ -128,6 +128,103 @@ class RepeatsInput(Tokens):
         self.assertEqual(self.of(self.learn(rows + read, targets)), [0.0])
 
 
+class RepeatsInputInSteps(Tokens):
+    """Recurrences, and words that are dropped."""
+
+    NAME = "loss.repeats_input"
+    KINDS = (nn.GRU, nn.LSTM, nn.RNN)
+
+    def dropped(self, share=0.25, by=None):
+        hit = torch.rand(self.text.shape) < share
+        by = torch.zeros_like(self.text) if by is None else by
+        return torch.where(hit, by, self.text)
+
+    def of_states(self, kind, given, read=None, state=None, **options):
+        layer = kind(WIDTH, WIDTH, batch_first=True, **options)
+        wide = nn.Linear(WIDTH * (2 if layer.bidirectional else 1), WIDTH)
+        states = layer(self.embed(given), state)[0]
+        rows = F.dropout(wide(states if read is None else read(states)), 0.2)
+        return self.of(self.learn(rows, self.text))
+
+    def test_dropped_words(self):
+        for kind in self.KINDS:
+            self.assertEqual(self.of_states(kind, self.dropped()), [1.0])
+            found = self.of_states(kind, self.dropped(), num_layers=2)
+            self.assertEqual(found, [1.0])
+
+    def test_all_words(self):
+        for kind in self.KINDS:
+            self.assertEqual(self.of_states(kind, self.text), [1.0])
+
+    def test_dropped_words_and_attention(self):
+        for hidden, found in ((self.whole, [1.0]), (None, [])):
+            rows = self.attend(self.embed(self.dropped()), hidden)
+            self.assertEqual(self.of(self.learn(rows, self.text)), found)
+
+    @property
+    def whole(self):
+        return torch.ones(STEPS + 1, STEPS + 1).triu(1) > 0
+
+    def test_targets_ahead(self):
+        for kind in self.KINDS:
+            layer = kind(WIDTH, WIDTH, batch_first=True)
+            states = layer(self.embed(self.dropped()[:, :-1]))[0]
+            self.assertEqual(self.of(self.learn(states, self.text[:, 1:])), [])
+
+    def test_both_directions(self):
+        for kind in self.KINDS:
+            found = self.of_states(kind, self.dropped(), bidirectional=True)
+            self.assertEqual(found, [])
+
+    def test_an_autoencoder(self):
+        last = lambda states: states[:, -1:].expand(-1, STEPS + 1, -1)
+        mean = lambda states: states.mean(1, keepdim=True).expand(-1, STEPS + 1, -1)
+        for kind in self.KINDS:
+            for read in (last, mean):
+                self.assertEqual(self.of_states(kind, self.dropped(), read), [])
+                self.assertEqual(self.of_states(kind, self.text, read), [])
+
+    def test_a_decoder_that_begins_with_a_state(self):
+        for kind in self.KINDS:
+            read = nn.Linear(WIDTH, WIDTH)(self.embed(self.text).mean(1))[None]
+            state = (read, torch.zeros_like(read)) if kind is nn.LSTM else read
+            found = self.of_states(kind, self.dropped(), state=state)
+            self.assertEqual(found, [])
+
+    def test_words_that_others_replace(self):
+        """Mistakes of writing, which are mended."""
+        others = torch.randint(1, WORDS, self.text.shape)
+        for kind in self.KINDS:
+            found = self.of_states(kind, self.dropped(0.3, by=others))
+            self.assertEqual(found, [])
+
+    def test_only_dropped_words_as_targets(self):
+        given = self.dropped()
+        targets = self.text.masked_fill(given == self.text, -100)
+        for kind in self.KINDS:
+            states = kind(WIDTH, WIDTH, batch_first=True)(self.embed(given))[0]
+            self.assertEqual(self.of(self.learn(states, targets)), [])
+
+    def test_most_words_dropped(self):
+        for kind in self.KINDS:
+            self.assertEqual(self.of_states(kind, self.dropped(0.7)), [])
+
+    def test_steps_that_are_shifted_or_mixed(self):
+        shift = lambda x: torch.cat((x[:, :1] * 0, x[:, :-1]), 1)
+        mix = lambda x: nn.Linear(STEPS + 1, STEPS + 1)(x.mT).mT
+        wide = lambda x: nn.Linear(WIDTH * (STEPS + 1), WIDTH * (STEPS + 1))(
+            x.flatten(1)
+        ).view(x.shape)
+        for kind in self.KINDS:
+            for read in (shift, mix, wide):
+                self.assertEqual(self.of_states(kind, self.text, read), [])
+
+    def test_texts_that_are_read_backwards(self):
+        flip = lambda x: x.flip(1)
+        for kind in self.KINDS:
+            self.assertEqual(self.of_states(kind, self.text, flip), [])
+
+
 class ShiftsTwice(Tokens):
     NAME = "loss.shifts_twice"
 
@@ -225,6 +322,10 @@ class MixesRows(GraphCase):
 
 
 class SeesTargetsOnADevice(SeesTargets):
+    ON_DEVICE = True
+
+
+class RepeatsInputInStepsOnADevice(RepeatsInputInSteps):
     ON_DEVICE = True
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = (
     "batch_first",
+    "bidirectional",
     "blank",
     "dim",
     "end",
@@ -36,6 +37,7 @@ _NUMBERS = (
     "min",
     "padding_idx",
     "reduction",
+    "reverse",
     "self_sym_sizes",
     "start",
     "weight_sym_argsize_0",

@@ -29,9 +29,11 @@ from _traincheck.batch_axis import is_mixed, is_over_batch, is_pooled_over_batch
 from _traincheck.batch_axis import is_summed, keeps_one_of
 from _traincheck.batch_axis import labelled_samples, pooled_weights
 from _traincheck.batch_axis import softmax_sizes, steps_and_sequences
+from _traincheck.causal_recurrences import reads_each_step
 from _traincheck.findings import Findings
 from _traincheck.graph_nodes import NLL, Graph, dimension, integer, saved
 from _traincheck.graph_nodes import saved_shape, shape
+from _traincheck.token_pairs import Pairs
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from _traincheck.row_orders import RowOrders
 
 MAX_NODES = 4096
-_LEAST = 16  # tokens that are compared
-_DISTINCT = 3  # of them
 _MOST_EMBEDDINGS = 16  # whose tokens are looked at
 _NO_REDUCTION = 0
 _EMBEDDING = "EmbeddingBackward0"
@@ -209,8 +209,8 @@ class _Sequences:
                 counted = _counts_filling(loss, embedding, targets, tokens)
             self._found.add(LEARNS_PADDING, counted)
             for steps in (1, 0):
-                pairs = _Pairs(tokens, targets, loss, by_steps=steps == 0)
-                if self._compare(pairs, attended, reached):
+                pairs = Pairs(tokens, targets, loss, by_steps=steps == 0)
+                if self._compare(pairs, attended, embedding, reached):
                     self._steps[embedding] = steps
 
     def _see_padding(
@@ -290,7 +290,11 @@ class _Sequences:
                 self._found.add(padded_means.POOLS, padded_means.pools(node, real))
 
     def _compare(
-        self, pairs: _Pairs, attended: list[SelfAttention], reached: set[Node]
+        self,
+        pairs: Pairs,
+        attended: list[SelfAttention],
+        embedding: Node,
+        reached: set[Node],
     ) -> bool:
         """Are the targets the tokens that follow?"""
         beside = [one for one in attended if one.length == pairs.steps]
@@ -312,14 +316,25 @@ class _Sequences:
         if pairs.where_equal(ahead=2) is not None:
             self._shifts.add(2)
             return False
-        looks = [one.looks_ahead() for one in beside]
-        if looks and all(look is False for look in looks):
-            moved = any(_moves(node, pairs.steps) for node in reached)
-            if not moved and pairs.where_equal(ahead=0) is not None:
-                self._repeated.add(pairs.loss)
+        if pairs.are_repeated() and self._reads_each(pairs, beside, embedding, reached):
+            self._repeated.add(pairs.loss)
         return False
 
-    def _skips_first(self, pairs: _Pairs, counted: torch.Tensor) -> bool | None:
+    def _reads_each(
+        self,
+        pairs: Pairs,
+        beside: list[SelfAttention],
+        embedding: Node,
+        reached: set[Node],
+    ) -> bool:
+        """Is each target predicted by the tokens up to its own?"""
+        if any(_moves(node, pairs.steps) for node in reached):
+            return False
+        if beside:
+            return all(one.looks_ahead() is False for one in beside)
+        return reads_each_step(pairs.loss, embedding, pairs.given.numel())
+
+    def _skips_first(self, pairs: Pairs, counted: torch.Tensor) -> bool | None:
         """counted: of the targets, which are the tokens that follow."""
         if pairs.are_weighed:
             weights = pairs.weights(self._graph)
@@ -369,62 +384,6 @@ def _moves(node: Node, steps: int) -> bool:
     if over is None:
         return steps in sizes[:-1]
     return over < len(sizes) - 1 and sizes[over] == steps
-
-
-class _Pairs:
-    """Tokens that are given and targets of the same batch."""
-
-    def __init__(
-        self, tokens: torch.Tensor, targets: torch.Tensor, loss: Node, by_steps: bool
-    ) -> None:
-        """tokens: [sequences, steps], or [steps, sequences] if `by_steps`; targets in
-        the same order, of any shape."""
-        self.given = tokens.t() if by_steps else tokens
-        self._targets = targets.reshape(-1)
-        self._ignored = integer(loss, "ignore_index")
-        self.loss = loss
-        # Does the script weigh the targets itself?
-        self.are_weighed = integer(loss, "reduction") == _NO_REDUCTION
-        self._by_steps = by_steps
-        self.steps = self.given.shape[1]
-
-    def where_equal(self, ahead: int, but_ends: bool = False) -> torch.Tensor | None:
-        """bool[sequences, steps]: which targets count, if they are the tokens
-        themselves, `ahead` steps later. They may end with the last token that is given,
-        or with one behind it. but_ends: the last target of each sequence may be
-        another one. None: they are others, or too few to tell."""
-        for length in range(self.steps - ahead, self.steps + 1):
-            grid = self._grid(length)
-            if grid is None:
-                continue
-            kept = min(length, self.steps - ahead)
-            grid, given = grid[:, :kept], self.given[:, ahead : ahead + kept]
-            counted = grid != self._ignored
-            compared = counted
-            if but_ends:  # tokens that count behind are further ones
-                behind = counted.flip(1).cumsum(1).flip(1)
-                compared = counted & (behind > 1)
-            values = grid[compared]
-            if len(values) >= _LEAST and bool((values == given[compared]).all()):
-                return counted if len(values.unique()) >= _DISTINCT else None
-        return None
-
-    def weights(self, graph: Graph) -> torch.Tensor | None:
-        """[sequences, steps or one less], of the targets; None: not found."""
-        weights = prompt_ends.weights_of(graph, self.loss, self._targets.numel())
-        length = self._targets.numel() // len(self.given)
-        return None if weights is None else self._as_grid(weights.reshape(-1), length)
-
-    def _grid(self, length: int) -> torch.Tensor | None:
-        """[sequences, length]; None: the targets are not so many."""
-        if length < 2 or self._targets.numel() != len(self.given) * length:
-            return None
-        return self._as_grid(self._targets, length)
-
-    def _as_grid(self, of_targets: torch.Tensor, length: int) -> torch.Tensor:
-        if self._by_steps:
-            return of_targets.view(length, -1).t()
-        return of_targets.view(-1, length)
 
 
 def _counts(
