@@ -51,6 +51,8 @@ class _Backward:
                 watch.frozen_zeros.backward_begins(roots_of(args, kwargs))
             if FIRST_WORDS in watch.awake:
                 self._say(FIRST_WORDS, watch.prompt_ends.backward_begins())
+            if watch.repeated_draws.noise.awaits_loss():
+                watch.repeated_draws.noise.backward_begins(roots_of(args, kwargs))
             self._look_at_penalties(args, kwargs)
             self._look_at_terms(args, kwargs)
             watch.recomputation.backward_begins()

@@ -38,7 +38,7 @@ _TYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 def findings(node: Node) -> dict[str, bool]:
     """Empty: it is no layer that reads what was given to the model."""
-    given = _given(node)
+    given = given_to(node)
     if given is None:
         return {}
     few = given if given.is_contiguous() else given[0]
@@ -51,8 +51,8 @@ def findings(node: Node) -> dict[str, bool]:
     return found
 
 
-def _given(node: Node) -> torch.Tensor | None:
-    """To a first layer."""
+def given_to(node: Node) -> torch.Tensor | None:
+    """What a first layer reads; None: it is none, or that is not known."""
     kept = _LAYERS.get(node.name())
     if kept is None:
         return None
