@@ -1,6 +1,8 @@
 """Schedules of healthy trainings that come close to a mistake, and the mistakes beside
 them."""
 
+import functools
+import math
 import pathlib
 import sys
 import tempfile
@@ -141,6 +143,79 @@ class EndsEarly(ScheduleCase):
             return scheduler
 
         self.assertEqual(self.of(10, 60, made=goes_on)[0], set())
+
+
+def cosine(done):
+    return 0.5 * (1 + math.cos(math.pi * done))
+
+
+class CosineWaves(ScheduleCase):
+    NAME = "schedule.rises_again"
+
+    def of(self, factor, steps=48, each=1):
+        """each: steps of the optimizer for one of the scheduler."""
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        scheduler = lr_scheduler.LambdaLR(optimizer, factor)
+        for number in range(1, steps + 1):
+            self.step(optimizer=optimizer)
+            if number % each == 0:
+                scheduler.step()
+        return self.values()
+
+    def test_a_cosine_that_goes_on(self):
+        for factor in (
+            lambda s: cosine(s / 24),
+            lambda s: cosine(2 * s / 47),  # two calls for each step
+            lambda s: min(s / 6, cosine((s - 6) / 18))
+            if s < 24
+            else cosine((s - 6) / 18),
+            lambda s: 0.005 + 0.995 * cosine(s / 24),
+        ):
+            self.assertEqual(self.of(factor), {0.0, 1.0})
+
+    def test_one_of_epochs(self):
+        self.assertEqual(
+            self.of(lambda s: cosine(s / 12), each=3, steps=60), {0.0, 1.0}
+        )
+
+    def test_one_that_ends(self):
+        for factor in (
+            lambda s: cosine(min(1, s / 24)),
+            lambda s: cosine(s / 47),
+            lambda s: max(0, 1 - s / 24),
+            lambda s: 0.6**s,
+        ):
+            self.assertEqual(self.of(factor), {0.0})
+
+    def test_one_that_is_a_step_longer(self):
+        self.assertEqual(self.of(lambda s: cosine(s / 45)), {0.0})
+
+    def test_restarts(self):
+        for factor in (
+            lambda s: cosine(s % 24 / 24),
+            lambda s: s % 24 / 6 if s % 24 < 6 else cosine((s % 24 - 6) / 18),
+            lambda s: s % 24 / 9 if s % 24 < 9 else cosine((s % 24 - 9) / 15),
+        ):
+            self.assertNotIn(1.0, self.of(factor))
+
+    def test_triangles(self):
+        self.assertNotIn(1.0, self.of(lambda s: abs(1 - s % 48 / 24)))
+        self.assertNotIn(1.0, self.of(lambda s: abs(1 - s % 24 / 12)))
+
+    def test_waves_that_stay_above(self):
+        found = self.of(lambda s: 0.1 + 0.9 * cosine(s / 24))
+        self.assertEqual(found, set())
+
+    def test_cycles_that_are_wanted(self):
+        def wave(step, num_cycles):
+            return cosine(2 * num_cycles * step / 48)
+
+        self.assertEqual(self.of(functools.partial(wave, num_cycles=1)), set())
+        self.assertEqual(self.of(functools.partial(wave, num_cycles=0.5)), {0.0})
+
+    def test_a_short_one(self):
+        self.assertEqual(self.of(lambda s: cosine(s / 6)), set())
 
 
 class VanishingRates(ScheduleCase):

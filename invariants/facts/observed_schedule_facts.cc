@@ -81,8 +81,8 @@ std::vector<Fact> OfSchedules() {
           "its OneCycleLR is not stepped after each of its steps",
           "its OneCycleLR is stepped after each of its steps"),
       OptimizerRow<kRisesAgain>(
-          "its CosineAnnealingLR has passed its end, and the rates rise again",
-          "its CosineAnnealingLR has not passed its end", 4),
+          "its cosine schedule has passed its end, and the rates rise again",
+          "its cosine schedule has not passed its end", 4),
       OptimizerRow<kMergesRates>("one learning rate is set for groups that "
                                  "were made with different ones",
                                  "groups that were made with different "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import naming
+from _traincheck.cosine_waves import CosineWave
 from _traincheck.early_ends import MILESTONES, EarlyEnd, last_milestone
 from _traincheck.early_ends import NAME as ENDS_EARLY
 from _traincheck.findings import Findings
@@ -92,6 +93,7 @@ class _Schedule:
         self.direction = MetricDirection()
         self.warm_up = WarmUp()
         self.end = EarlyEnd()
+        self.wave = CosineWave()
 
 
 class Schedules:
@@ -308,6 +310,7 @@ def _look(
     found.add(AGAINST_METRIC, schedule.against)
     found.add("schedule.rate_as_factor", schedule.squares)
     found.add(SLOW_WARM_UP, schedule.warm_up.is_slow())
+    found.add("schedule.rises_again", schedule.wave.look(scheduler))
     found.add("schedule_moved", moved)
     if schedule.resumed:
         name = _LAST_EPOCH_APART if schedule.goes_on else _RATE_RESET
