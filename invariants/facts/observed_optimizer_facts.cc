@@ -38,6 +38,7 @@ constexpr char kFrozenPartApart[] = "opt.frozen_part_apart";
 constexpr char kBesideWrapper[] = "opt.trains_beside_wrapper";
 constexpr char kBesidesScaler[] = "opt.stepped_besides_scaler";
 constexpr char kClearsFirst[] = "opt.clears_before_step";
+constexpr char kLastOnly[] = "opt.only_last_loss";
 constexpr char kBlindForward[] = "opt.forward_without_gradients";
 constexpr char kAverageLeftIn[] = "opt.average_left_in";
 constexpr char kAverageIsModel[] = "opt.average_is_model";
@@ -338,6 +339,12 @@ std::vector<Fact> OfGradients() {
                                  "none",
                                  "it steps with the gradients of a backward",
                                  20),
+      OptimizerRow<kLastOnly>(
+          "between two steps a line computes something of several batches, and "
+          "only the last one's result goes backward",
+          "of several batches of which a line computes something between two "
+          "steps, more results than the last one's go backward",
+          20),
       OptimizerRow<kBesidesScaler>(
           "a GradScaler has stepped it since the last backward, and it steps "
           "again",

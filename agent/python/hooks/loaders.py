@@ -100,6 +100,7 @@ class _Loaders:
         if error is None:
             watch.clock.batch_fetched(loader)
             watch.untrained_passes.read(loader)
+            watch.last_losses.fetched(loader)
             watch.carried_states.fetched(loader)
             watch.rank_draws.batch_fetched()
             index = iterator._num_yielded - 1

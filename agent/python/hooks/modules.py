@@ -53,6 +53,8 @@ class _Roots:
                 watch.stale_statistics.evaluates(evaluated)
             return
         watch.signs.forward_begins()
+        if watch.last_losses.asks() and watch.signs.alone():
+            watch.last_losses.forward_begins(args[0])
         watch.blind_samples.forward_begins()
         watch.carried_states.forward_begins(args, kwargs)
         if model is None:
@@ -80,6 +82,9 @@ class _Roots:
             self._watch.generators.forward_ended()
             self._watch.hidden_parts.forward_ended()
             self._watch.blind_samples.forward_ended()
+            if self._watch.last_losses.asks():
+                is_known = error is None and self._watch.signs.alone()
+                self._watch.last_losses.forward_ended(args, kwargs, result, is_known)
             if error is None and torch.is_grad_enabled():
                 self._watch.carried_states.forward_ended(args, kwargs, result)
 

@@ -33,6 +33,7 @@ from _traincheck.hyper_parameters import epsilon_vanishes, has_empty_group
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.averages_in_place import NAME as AVERAGE_IS_MODEL
 from _traincheck.kept_averages import NAME as AVERAGE_LEFT_IN
+from _traincheck.last_losses import NAME as LAST_ONLY
 from _traincheck.local_backwards import NAME as LAST_IS_LOCAL
 from _traincheck.looks import looks_at, looks_at_two
 from _traincheck.masked_rows import NAME as MASKED
@@ -78,6 +79,7 @@ _OF_BACKWARDS = (
     "opt.repeats_draws",
     BESIDES_SCALER,
     CLEARS_FIRST,
+    LAST_ONLY,
     DIVIDES_BY_MORE,
     FOREIGN,
     MASKED,
@@ -107,6 +109,7 @@ class Signs:
         self._is_unseen = False
         self._watch.untrained_passes.trains()
         self._watch.old_gradients.backward_begins(makes_graph)
+        self._watch.last_losses.backward_begins()
         self._watch.local_backwards.backward_begins()
         self._watch.past_wrappers.backward_begins()
         self._watch.scaler_steps.backward_begins()
@@ -122,6 +125,7 @@ class Signs:
         watch.discarded_backwards.replayed()
         watch.foreign_gradients.replayed()
         watch.leftover_gradients.replayed()
+        watch.last_losses.replayed()
         watch.local_backwards.replayed()
         watch.past_wrappers.replayed()
         watch.scaler_steps.replayed()
@@ -278,6 +282,7 @@ class Signs:
         yield "opt.discards_backwards", watch.discarded_backwards.steps(
             optimizer, first
         )
+        yield LAST_ONLY, watch.last_losses.optimizer_steps(optimizer)
         yield CLEARS_FIRST, watch.discarded_backwards.clears_first(optimizer)
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
         yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()

@@ -38,6 +38,7 @@ from _traincheck.holds import Holds
 from _traincheck.input_scales import InputScales
 from _traincheck.inputs_and_targets import TargetsAmongInputs
 from _traincheck.kept_averages import KeptAverages
+from _traincheck.last_losses import LastLosses
 from _traincheck.layer_settings import LayerSettings
 from _traincheck.leftover_gradients import LeftoverGradients
 from _traincheck.local_backwards import LocalBackwards
@@ -208,6 +209,7 @@ class Watch:
         self.forgotten_bests = ForgottenBests(self.awake)
         self.standing_counters = StandingCounters(self.values)
         self.leftover_gradients = LeftoverGradients()
+        self.last_losses = LastLosses(self.core, self.clock, self.holds)
         self.masked_rows = MaskedRows(self.values, self.awake)
         self.resumed_scales = ResumedScales(self.awake)
         self.layer_settings = LayerSettings(self.models)

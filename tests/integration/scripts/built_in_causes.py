@@ -99,6 +99,22 @@ def cleared_too_late(right: bool) -> None:
         optimizer.step()
 
 
+def backward_behind_the_loop(right: bool) -> None:
+    """It should be within the loop over micro-batches."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    loader = DataLoader(TensorDataset(*samples(64)), batch_size=8, shuffle=True)
+    for _ in range(STEPS):
+        for x, y in loader:
+            loss = F.cross_entropy(model(x), y)
+            if right:
+                (loss / len(loader)).backward()
+        if not right:
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 class Body(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(nn.Linear(8, 16), nn.ReLU())
@@ -227,6 +243,7 @@ CASES = (
     schedule_of_another_counter,
     seeded_after_each_epoch,
     cleared_too_late,
+    backward_behind_the_loop,
     tower_without_gradients,
     averages_that_stay,
     stepped_once_more,

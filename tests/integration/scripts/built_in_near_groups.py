@@ -7,11 +7,11 @@ built_in_ranks.py, each in its own way.
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from built_in_groups import Recurrence, adapted, fit, normed, series
 from built_in_near import main
-from built_in_signs import CLASSES, STEPS, samples
+from built_in_signs import CLASSES, STEPS, Classifier, samples
 
 
 def decay_of_some() -> None:
@@ -135,7 +135,40 @@ def adapter_that_waits() -> None:
     fit(model, torch.optim.AdamW(trained, lr=0.01))
 
 
+class SlicedLoss(nn.Module):
+    """Goes backward from all slices but the last itself."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, y):
+        for rows in torch.arange(len(x)).chunk(4):
+            begin, end = int(rows[0]), int(rows[-1]) + 1
+            loss = F.cross_entropy(self.model(x[begin:end]), y[begin:end]) / 4
+            if end < len(x):
+                loss.backward()
+        return loss
+
+
+def losses_within_a_loss() -> None:
+    """And a loop over batches whose sum goes backward."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    criterion = SlicedLoss(model)
+    loader = DataLoader(TensorDataset(*samples(64)), batch_size=8, shuffle=True)
+    for step in range(2 * STEPS):
+        optimizer.zero_grad()
+        if step % 2:
+            criterion(*samples(16)).backward()
+        else:
+            losses = [F.cross_entropy(model(x), y) for x, y in loader]
+            torch.stack(losses).mean().backward()
+        optimizer.step()
+
+
 CASES = (
+    losses_within_a_loss,
     pieces_of_a_batch,
     decay_of_some,
     temperature_with_a_rate_of_its_own,
