@@ -27,6 +27,7 @@ constexpr char kRepeated[] = "opt.layers_repeated";
 constexpr char kLeftOut[] = "opt.late_left_out";
 constexpr char kNoState[] = "opt.resumes_without_state";
 constexpr char kBestForgotten[] = "opt.best_forgotten";
+constexpr char kKeepsWorst[] = "opt.keeps_the_worst";
 constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRanksAlike[] = "opt.ranks_draw_alike";
@@ -257,8 +258,8 @@ std::vector<Fact> OfUpkeep() {
   };
 }
 
-// Their parameter groups, what these are of, and what is saved beside them.
-std::vector<Fact> OfGroups() {
+// The best values of evaluations, and what is kept for them.
+std::vector<Fact> OfBests() {
   return {
       OptimizerRow<kBestForgotten>(
           "a checkpoint that was written after a resume has a worse best value "
@@ -267,6 +268,15 @@ std::vector<Fact> OfGroups() {
           "value "
           "than the one that was loaded",
           20),
+      OptimizerRow<kKeepsWorst>(
+          "a state was kept for the worst value so far, as if it were the best",
+          "no state was kept for the worst value so far", 20),
+  };
+}
+
+// Their parameter groups, and what these are of.
+std::vector<Fact> OfGroups() {
+  return {
       BlamesConstruction(OptimizerRow<kEmptyGroup>(
           "a parameter group with a learning rate of its own is empty",
           "no parameter group with a learning rate of its own is empty", 4)),
@@ -396,8 +406,8 @@ std::vector<Fact> OfWrappers() {
 
 std::vector<Fact> ObservedOptimizerFacts() {
   std::vector<Fact> all = OfOptimizers();
-  for (const auto& some :
-       {OfUpdates(), OfUpkeep(), OfGroups(), OfGradients(), OfWrappers()}) {
+  for (const auto& some : {OfUpdates(), OfUpkeep(), OfBests(), OfGroups(),
+                           OfGradients(), OfWrappers()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

@@ -23,6 +23,7 @@ LOOKS = (
 )
 TOGETHER = (
     "built_in_averages.py",
+    "built_in_bests.py",
     "built_in_causes.py",
     "built_in_counts.py",
     "built_in_groups.py",
@@ -37,6 +38,7 @@ TOGETHER = (
 NEAR = (
     "built_in_near.py",
     "built_in_near_averages.py",
+    "built_in_near_bests.py",
     "built_in_near_counts.py",
     "built_in_near_data.py",
     "built_in_near_groups.py",

@@ -49,6 +49,8 @@ class _Checkpoints:
         watch.forgotten_bests.saves(saved)
         if _holds_states(saved):
             watch.states.all_models(watch.core.POINT_SAVE)
+            if watch.clock.steps_begun():
+                watch.kept_bests.keeps()
 
     def loaded(
         self,
@@ -143,6 +145,8 @@ class _Checkpoints:
             if isinstance(result, collections.OrderedDict):
                 steps = watch.clock.steps_begun()
                 self._given.set(result, (steps, _writes(args[0])))
+                if steps and isinstance(args[0], torch.nn.Module):
+                    watch.kept_bests.keeps()
 
     def saving_parts(self, args: Args, kwargs: Kwargs) -> None:
         """Of torch.distributed.checkpoint and safetensors."""

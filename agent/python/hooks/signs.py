@@ -34,6 +34,8 @@ from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.averages_in_place import NAME as AVERAGE_IS_MODEL
 from _traincheck.kept_averages import NAME as AVERAGE_LEFT_IN
 from _traincheck.last_losses import NAME as LAST_ONLY
+from _traincheck.kept_bests import NAME as KEEPS_WORST
+from _traincheck.kept_bests import SITE as KEEPS_WORST_AT
 from _traincheck.local_backwards import NAME as LAST_IS_LOCAL
 from _traincheck.looks import looks_at, looks_at_two
 from _traincheck.masked_rows import NAME as MASKED
@@ -365,5 +367,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         STILL_COPY: lambda o: watch.still_copies.optimizer_steps(),
         BLIND_SAMPLES: lambda o: watch.blind_samples.optimizer_steps(),
         BEST_FORGOTTEN: lambda o: watch.forgotten_bests.optimizer_steps(),
+        KEEPS_WORST: lambda o: watch.kept_bests.optimizer_steps(),
+        KEEPS_WORST_AT: lambda o: watch.kept_bests.site(),
         CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),
     }

@@ -39,6 +39,7 @@ from _traincheck.input_scales import InputScales
 from _traincheck.inputs_and_targets import TargetsAmongInputs
 from _traincheck.kept_averages import KeptAverages
 from _traincheck.last_losses import LastLosses
+from _traincheck.kept_bests import KeptBests
 from _traincheck.layer_settings import LayerSettings
 from _traincheck.leftover_gradients import LeftoverGradients
 from _traincheck.local_backwards import LocalBackwards
@@ -207,6 +208,7 @@ class Watch:
         self.frozen_zeros = FrozenZeros(self.models, self.values, self.awake)
         self.forgetful_moments = ForgetfulMoments(self.values)
         self.forgotten_bests = ForgottenBests(self.awake)
+        self.kept_bests = KeptBests(self.core, self.awake)
         self.standing_counters = StandingCounters(self.values)
         self.leftover_gradients = LeftoverGradients()
         self.last_losses = LastLosses(self.core, self.clock, self.holds)

@@ -1,0 +1,59 @@
+"""As built_in_signs.py: mistakes in what is kept as the best of a training.
+
+    built_in_bests.py [--right] [CASE...]
+"""
+
+import copy
+
+import torch
+from torch.nn import functional as F
+
+from built_in_signs import STEPS, Classifier, main, samples
+
+
+class Keeper:
+    """Keeps the weights of the best value so far."""
+
+    def __init__(self, monitor: str, greatest: bool) -> None:
+        self.monitor, self.greatest = monitor, greatest
+        self.best = -float("inf") if greatest else float("inf")
+        self.weights = None
+
+    def offer(self, metrics, model) -> None:
+        value = metrics[self.monitor]
+        if value > self.best if self.greatest else value < self.best:
+            self.best = value
+            self.weights = copy.deepcopy(model.state_dict())
+
+
+def evaluated(model, x, y) -> dict:
+    with torch.no_grad():
+        scores = model(x)
+    return {
+        "val_loss": F.cross_entropy(scores, y).item(),
+        "val_acc": (scores.argmax(1) == y).float().mean().item(),
+    }
+
+
+def train_and_evaluate(evaluation_ends, steps: int = 2 * STEPS) -> None:
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    held_out = samples(64)
+    for step in range(steps):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if step % 2:
+            evaluation_ends(evaluated(model, *held_out), model)
+
+
+def loss_that_is_kept_at_its_greatest(right: bool) -> None:
+    keeper = Keeper("val_loss", greatest=not right)
+    train_and_evaluate(keeper.offer)
+
+
+CASES = (loss_that_is_kept_at_its_greatest,)
+
+if __name__ == "__main__":
+    main(CASES)

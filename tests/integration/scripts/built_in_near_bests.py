@@ -1,0 +1,63 @@
+"""Healthy trainings that come close to the mistakes of built_in_bests.py, each in its
+own way.
+
+    built_in_near_bests.py
+"""
+
+from built_in_bests import Keeper, train_and_evaluate
+from built_in_near import main
+
+
+class Stopping:
+    """Asks for the greatest of scores, and is given losses."""
+
+    def __init__(self, patience: int) -> None:
+        self.patience, self.waited = patience, 0
+        self.best, self.weights = None, None
+
+    def __call__(self, val_loss, model) -> None:
+        score = -val_loss
+        if self.best is not None and score < self.best:
+            self.waited += 1
+        else:
+            self.best, self.waited = score, 0
+            self.weights = model.state_dict()
+
+
+def accuracy_that_is_kept_at_its_greatest() -> None:
+    keeper = Keeper("val_acc", greatest=True)
+    train_and_evaluate(keeper.offer)
+
+
+def losses_that_are_turned_around() -> None:
+    stopping = Stopping(patience=3)
+
+    def evaluation_ends(metrics, model) -> None:
+        stopping(metrics["val_loss"], model)
+
+    train_and_evaluate(evaluation_ends)
+
+
+def hardest_weights_beside_the_best() -> None:
+    """Those of the greatest loss are kept, too, to look at them."""
+    keeper = Keeper("val_loss", greatest=False)
+    worst, worst_weights = -float("inf"), None
+
+    def evaluation_ends(metrics, model) -> None:
+        nonlocal worst, worst_weights
+        keeper.offer(metrics, model)
+        loss = metrics["val_loss"]
+        if loss > worst:
+            worst, worst_weights = loss, model.state_dict()
+
+    train_and_evaluate(evaluation_ends)
+
+
+CASES = (
+    accuracy_that_is_kept_at_its_greatest,
+    losses_that_are_turned_around,
+    hardest_weights_beside_the_best,
+)
+
+if __name__ == "__main__":
+    main(CASES)
