@@ -27,6 +27,7 @@ constexpr char kRepeated[] = "opt.layers_repeated";
 constexpr char kLeftOut[] = "opt.late_left_out";
 constexpr char kNoState[] = "opt.resumes_without_state";
 constexpr char kBestForgotten[] = "opt.best_forgotten";
+constexpr char kBestStays[] = "opt.best_stays";
 constexpr char kKeepsWorst[] = "opt.keeps_the_worst";
 constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
@@ -268,6 +269,10 @@ std::vector<Fact> OfBests() {
           "value "
           "than the one that was loaded",
           20),
+      OptimizerRow<kBestStays>(
+          "states are kept again and again for being better than a best value "
+          "that stays what it was",
+          "the best value that states are kept for moves with them", 20),
       OptimizerRow<kKeepsWorst>(
           "a state was kept for the worst value so far, as if it were the best",
           "no state was kept for the worst value so far", 20),

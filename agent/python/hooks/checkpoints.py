@@ -49,8 +49,9 @@ class _Checkpoints:
         watch.forgotten_bests.saves(saved)
         if _holds_states(saved):
             watch.states.all_models(watch.core.POINT_SAVE)
-            if watch.clock.steps_begun():
-                watch.kept_bests.keeps()
+            steps = watch.clock.steps_begun()
+            if steps:
+                watch.kept_bests.keeps(steps)
 
     def loaded(
         self,
@@ -146,7 +147,7 @@ class _Checkpoints:
                 steps = watch.clock.steps_begun()
                 self._given.set(result, (steps, _writes(args[0])))
                 if steps and isinstance(args[0], torch.nn.Module):
-                    watch.kept_bests.keeps()
+                    watch.kept_bests.keeps(steps)
 
     def saving_parts(self, args: Args, kwargs: Kwargs) -> None:
         """Of torch.distributed.checkpoint and safetensors."""

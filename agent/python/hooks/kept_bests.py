@@ -22,8 +22,10 @@ from _traincheck.running_extremes import branches
 from _traincheck.running_extremes import extreme_of
 from _traincheck.sources import is_of_user
 from _traincheck.sources import site_of
+from _traincheck.standing_bests import StandingBests
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import CodeType
     from types import FrameType
     from typing import Any
@@ -56,12 +58,17 @@ class KeptBests:
         self._awake = awake
         self._places: dict[tuple[str, int, str, int], int] = {}  # looks at each
         self._said: _Found | None = None
+        self.standing = StandingBests(awake)
 
-    def keeps(self) -> None:
-        """Called when the state of a module that is trained was given, or is saved."""
+    def keeps(self, steps: int) -> None:
+        """Called when the state of a module was given, or is saved, after so many
+        steps."""
         frame = users_frame(sys._getframe(1))
         if frame is None or not self._looks(frame):
             return
+        for around in _of_user(frame):
+            if self.standing.keeps(around, steps):
+                break
         found = self._of_monitor(frame) or self._of_condition(frame)
         if found is not None:
             if self._said is None or not self._said.is_worst:
@@ -108,19 +115,12 @@ class KeptBests:
         return None
 
     def _of_condition(self, frame: FrameType) -> _Found | None:
-        around: FrameType | None = frame
-        looked = 0
-        for _ in range(_FRAMES):
-            if around is None or looked == _OF_USER:
-                break
-            if is_of_user(around.f_code.co_filename):
-                looked += 1
-                if _is_adverse(around.f_code):
-                    return None
-                found = self._in(around)
-                if found is not None:
-                    return found
-            around = users_frame(around.f_back)
+        for around in _of_user(frame):
+            if _is_adverse(around.f_code):
+                return None
+            found = self._in(around)
+            if found is not None:
+                return found
         return None
 
     def _in(self, frame: FrameType) -> _Found | None:
@@ -132,6 +132,19 @@ class KeptBests:
                 site = site_of(self._core, frame.f_globals, extreme.line)
                 return _Found(extreme.greatest == (better < 0), site)
         return None
+
+
+def _of_user(frame: FrameType) -> Iterator[FrameType]:
+    """The user's own functions that run, the innermost first."""
+    around: FrameType | None = frame
+    looked = 0
+    for _ in range(_FRAMES):
+        if around is None or looked == _OF_USER:
+            break
+        if is_of_user(around.f_code.co_filename):
+            looked += 1
+            yield around
+        around = users_frame(around.f_back)
 
 
 def _is_adverse(code: CodeType) -> bool:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from _traincheck.frame_scopes import Scope
 
+    # Conditions, and whether each of them holds.
+    Guards = tuple[tuple[ast.expr, bool], ...]
+
 _DEPTH = 8
 # What is kept is not meant to be the best, or what is compared with no extreme.
 _ADVERSE = frozenset(
@@ -190,31 +193,37 @@ def _of_flag(
 ) -> list[Comparison] | None:
     """Of a variable that was given a condition, in the branch that was run."""
     found = []
-    for guards, value in _given_under(scope.body(), name, ()):
-        possible = [
-            comparisons(test, is_so, scope, depth + 1) for test, is_so in guards
-        ]
-        if None in possible or isinstance(value, ast.Constant):
+    for guards, target, value in given_under(scope.body()):
+        if not isinstance(target, ast.Name) or target.id != name:
             continue
-        found.append(value)
+        if not isinstance(value, ast.Constant) and may_hold(guards, scope, depth):
+            found.append(value)
     if len(found) != 1 or found[0] is None:
         return []
     return comparisons(found[0], holds, scope, depth + 1)
 
 
-def _given_under(
-    body: list[ast.stmt], name: str, guards: tuple[tuple[ast.expr, bool], ...]
-) -> Iterator[tuple[tuple[tuple[ast.expr, bool], ...], ast.expr | None]]:
+def may_hold(guards: Guards, scope: Scope, depth: int = 0) -> bool:
+    return all(
+        comparisons(test, holds, scope, depth + 1) is not None for test, holds in guards
+    )
+
+
+def given_under(
+    body: list[ast.stmt], guards: Guards = ()
+) -> Iterator[tuple[Guards, ast.expr, ast.expr | None]]:
+    """What statements of a function give a value, and the conditions around each."""
     for node in body:
         if isinstance(node, ast.If):
-            yield from _given_under(node.body, name, (*guards, (node.test, True)))
-            yield from _given_under(node.orelse, name, (*guards, (node.test, False)))
-        elif isinstance(node, (ast.For, ast.While, ast.With)):
-            yield from _given_under(node.body, name, guards)
+            yield from given_under(node.body, (*guards, (node.test, True)))
+            yield from given_under(node.orelse, (*guards, (node.test, False)))
+        elif isinstance(node, (ast.For, ast.While, ast.With, ast.Try)):
+            inner = [*node.body, *getattr(node, "orelse", ())]
+            yield from given_under(inner, guards)
+            yield from given_under(getattr(node, "finalbody", []), guards)
         else:
             for target, value in assignments(node):
-                if isinstance(target, ast.Name) and target.id == name:
-                    yield guards, value
+                yield guards, target, value
 
 
 def _terms(value: ast.expr, sign: int, scope: Scope) -> list[tuple[ast.expr, int]]:

@@ -52,6 +52,7 @@ from _traincheck.sorted_samples import NAME as SORTED_BATCHES
 from _traincheck.stale_statistics import NAME as KEEPS_STATISTICS
 from _traincheck.standing_averages import NAME as STANDS_STILL
 from _traincheck.standing_counters import NAME as COUNTER_STANDS
+from _traincheck.standing_bests import NAME as BEST_STAYS
 from _traincheck.stateless_resumes import LEAVES as LEAVES_STATE
 from _traincheck.stateless_resumes import NAME as NO_STATE
 from _traincheck.still_copies import NAME as STILL_COPY
@@ -367,6 +368,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         STILL_COPY: lambda o: watch.still_copies.optimizer_steps(),
         BLIND_SAMPLES: lambda o: watch.blind_samples.optimizer_steps(),
         BEST_FORGOTTEN: lambda o: watch.forgotten_bests.optimizer_steps(),
+        BEST_STAYS: lambda o: watch.kept_bests.standing.optimizer_steps(),
         KEEPS_WORST: lambda o: watch.kept_bests.optimizer_steps(),
         KEEPS_WORST_AT: lambda o: watch.kept_bests.site(),
         CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),

@@ -4,6 +4,7 @@
 """
 
 import copy
+import io
 
 import torch
 from torch.nn import functional as F
@@ -53,7 +54,26 @@ def loss_that_is_kept_at_its_greatest(right: bool) -> None:
     train_and_evaluate(keeper.offer)
 
 
-CASES = (loss_that_is_kept_at_its_greatest,)
+class Saver:
+    """Keeps the weights whenever an accuracy is above the best one."""
+
+    def __init__(self, remembers: bool) -> None:
+        self.remembers = remembers
+        self.best_acc = 0.0
+
+    def offer(self, metrics, model) -> None:
+        if metrics["val_acc"] > self.best_acc:
+            if self.remembers:
+                self.best_acc = metrics["val_acc"]
+            torch.save(model.state_dict(), io.BytesIO())
+
+
+def best_that_stays(right: bool) -> None:
+    saver = Saver(remembers=right)
+    train_and_evaluate(saver.offer)
+
+
+CASES = (loss_that_is_kept_at_its_greatest, best_that_stays)
 
 if __name__ == "__main__":
     main(CASES)

@@ -53,10 +53,26 @@ def hardest_weights_beside_the_best() -> None:
     train_and_evaluate(evaluation_ends)
 
 
+def threshold_that_stays() -> None:
+    """All weights above a chosen accuracy are kept, and the best value moves later."""
+    best_so_far, kept = 0.0, []
+
+    def evaluation_ends(metrics, model) -> None:
+        nonlocal best_so_far
+        if metrics["val_acc"] > 0.25:
+            kept.append(model.state_dict())
+        if metrics["val_acc"] > best_so_far:
+            kept.append(model.state_dict())
+        best_so_far = max(best_so_far, metrics["val_acc"])
+
+    train_and_evaluate(evaluation_ends)
+
+
 CASES = (
     accuracy_that_is_kept_at_its_greatest,
     losses_that_are_turned_around,
     hardest_weights_beside_the_best,
+    threshold_that_stays,
 )
 
 if __name__ == "__main__":
