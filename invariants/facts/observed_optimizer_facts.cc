@@ -29,6 +29,7 @@ constexpr char kNoState[] = "opt.resumes_without_state";
 constexpr char kBestForgotten[] = "opt.best_forgotten";
 constexpr char kBestStays[] = "opt.best_stays";
 constexpr char kKeepsWorst[] = "opt.keeps_the_worst";
+constexpr char kMetricGoesOn[] = "opt.metric_carried_on";
 constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRanksAlike[] = "opt.ranks_draw_alike";
@@ -282,6 +283,10 @@ std::vector<Fact> OfBests() {
 // Their parameter groups, and what these are of.
 std::vector<Fact> OfGroups() {
   return {
+      OptimizerRow<kMetricGoesOn>(
+          "a metric that collects batches goes on from one evaluation to the "
+          "next",
+          "metrics that collect batches begin anew with each evaluation", 20),
       BlamesConstruction(OptimizerRow<kEmptyGroup>(
           "a parameter group with a learning rate of its own is empty",
           "no parameter group with a learning rate of its own is empty", 4)),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.carried_metrics import is_metric
 from _traincheck.identity_map import is_possible_key
 from _traincheck.observing import observe
 from _traincheck.sources import functions_of, unwrapped, waits
@@ -47,6 +48,8 @@ def look(watch: Watch) -> None:
     """Observes the classes that there are; called at an optimizer's first step."""
 
     for cls in user_classes():
+        if is_metric(cls):
+            continue  # of what it is given, not of weights
         functions = {
             name: one
             for name, one in vars(cls).items()

@@ -20,6 +20,7 @@ from _traincheck.accumulation import SUMS as SUMS_MEANS
 from _traincheck.awake import NEW_DATA
 from _traincheck.blind_forwards import NAME as BLIND_FORWARD
 from _traincheck.blind_samples import NAME as BLIND_SAMPLES
+from _traincheck.carried_metrics import NAME as METRIC_GOES_ON
 from _traincheck.carried_states import NAME as CARRIES_STATE
 from _traincheck.discarded_backwards import CLEARS_FIRST
 from _traincheck.dropped_results import NAME as DROPS_RESULT
@@ -202,6 +203,7 @@ class Signs:
         self._watch.hidden_parts.optimizer_made()
         self._watch.seeded_orders.optimizer_made()
         self._watch.kept_averages.optimizer_made()
+        self._watch.carried_metrics.optimizer_made()
         self._watch.teachers.optimizer_made()
 
     def clears(self, optimizer: torch.optim.Optimizer) -> None:
@@ -261,6 +263,7 @@ class Signs:
             number = 0
             self._watch.awake.update((FOREIGN, FROZEN_ZEROS, GETS_ZEROS, UNITS_ALIKE))
             self._watch.kept_averages.look(self._watch)
+            self._watch.carried_metrics.look(self._watch)
             if not is_of_torch(optimizer):
                 self._watch.awake.add(_NEEDS_NONE)
         self._steps.set(optimizer, number + 1)
@@ -372,4 +375,5 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         KEEPS_WORST: lambda o: watch.kept_bests.optimizer_steps(),
         KEEPS_WORST_AT: lambda o: watch.kept_bests.site(),
         CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),
+        METRIC_GOES_ON: lambda o: watch.carried_metrics.optimizer_steps(),
     }

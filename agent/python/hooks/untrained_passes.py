@@ -53,6 +53,7 @@ class UntrainedPasses:
         self._trained = 0
         self._ended = 0
         self._read = (0, 0)  # the loader that was read last, and the thread
+        self._reads = 0
         self._said: dict[int, bool] = {}  # by loader
 
     def trains(self) -> None:
@@ -61,6 +62,20 @@ class UntrainedPasses:
     def read(self, loader: int) -> None:
         """A pass over it begins, or it gave a batch."""
         self._read = (loader, get_ident())
+        self._reads += 1
+
+    def trainings(self) -> int:
+        """So far: backwards, steps and forwards with gradients."""
+        return self._trained
+
+    def reads(self) -> int:
+        """So far: batches, and beginnings of passes."""
+        return self._reads
+
+    def loader(self) -> int:
+        """The one that this thread has read last; 0: there is none."""
+        loader, thread = self._read
+        return loader if thread == get_ident() else 0
 
     def data_ended(self) -> None:
         """Called, too, where a loader's iterator is asked behind its end."""

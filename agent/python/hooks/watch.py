@@ -10,6 +10,7 @@ from _traincheck.averages import Averages
 from _traincheck.averages_in_place import AveragesInPlace
 from _traincheck.blind_forwards import BlindForwards
 from _traincheck.blind_samples import BlindSamples
+from _traincheck.carried_metrics import CarriedMetrics
 from _traincheck.carried_states import CarriedStates
 from _traincheck.checkpoint_content import CheckpointContent
 from _traincheck.class_tables import ClassTables
@@ -275,6 +276,7 @@ class Watch:
         self.targets_among_inputs = TargetsAmongInputs()
         self.trained_rows = TrainedRows()
         self.untrained_passes = UntrainedPasses(self.core)
+        self.carried_metrics = CarriedMetrics(self.untrained_passes, self.awake)
         self.unused_splits = UnusedSplits()
         self.worker_batches = WorkerBatches(self.core)
         self.worker_copies = WorkerCopies()

@@ -1,0 +1,57 @@
+"""Healthy trainings that come close to the mistakes of built_in_metrics.py, each in its
+own way.
+
+    built_in_near_metrics.py
+"""
+
+import torch
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from built_in_metrics import EPOCHS, Accuracy, evaluate
+from built_in_near import main
+from built_in_signs import Classifier, samples, train
+
+
+class ResetsItself(Accuracy):
+    def compute(self) -> float:
+        value = super().compute()
+        self.reset()
+        return value
+
+
+def metric_that_resets_itself() -> None:
+    """And one of the training that runs on, and is asked now and then."""
+    model, metric, running = Classifier(), ResetsItself(), Accuracy()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    trained = DataLoader(TensorDataset(*samples(64)), 16, shuffle=True)
+    loader = DataLoader(TensorDataset(*samples(64)), 16)
+    for _ in range(EPOCHS):
+        for place, (x, y) in enumerate(trained):
+            scores = model(x)
+            optimizer.zero_grad()
+            F.cross_entropy(scores, y).backward()
+            optimizer.step()
+            with torch.no_grad():
+                running.update(scores, y)
+            if place % 2 == 1:
+                running.compute()
+        evaluate(model, loader, metric)
+
+
+def one_number_for_two_sets() -> None:
+    model, metric = Classifier(), Accuracy()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    loaders = [DataLoader(TensorDataset(*samples(48)), 16) for _ in range(2)]
+    for _ in range(EPOCHS):
+        train(model, F.cross_entropy, optimizer)
+        metric.reset()
+        for loader in loaders:
+            evaluate(model, loader, metric)
+    train(model, F.cross_entropy, optimizer)
+
+
+CASES = (metric_that_resets_itself, one_number_for_two_sets)
+
+if __name__ == "__main__":
+    main(CASES)
