@@ -29,6 +29,7 @@ constexpr char kNoState[] = "opt.resumes_without_state";
 constexpr char kBestForgotten[] = "opt.best_forgotten";
 constexpr char kBestStays[] = "opt.best_stays";
 constexpr char kKeepsWorst[] = "opt.keeps_the_worst";
+constexpr char kKeepsOne[] = "opt.keeps_one_object";
 constexpr char kMetricGoesOn[] = "opt.metric_carried_on";
 constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
@@ -283,6 +284,10 @@ std::vector<Fact> OfBests() {
 // Their parameter groups, and what these are of.
 std::vector<Fact> OfGroups() {
   return {
+      OptimizerRow<kKeepsOne>(
+          "a list of the training's holds one object again and again, and what "
+          "is in it changes",
+          "lists of the training's hold different objects", 20),
       OptimizerRow<kMetricGoesOn>(
           "a metric that collects batches goes on from one evaluation to the "
           "next",

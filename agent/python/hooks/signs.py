@@ -37,6 +37,7 @@ from _traincheck.kept_averages import NAME as AVERAGE_LEFT_IN
 from _traincheck.last_losses import NAME as LAST_ONLY
 from _traincheck.kept_bests import NAME as KEEPS_WORST
 from _traincheck.kept_bests import SITE as KEEPS_WORST_AT
+from _traincheck.kept_objects import NAME as KEEPS_ONE
 from _traincheck.local_backwards import NAME as LAST_IS_LOCAL
 from _traincheck.looks import looks_at, looks_at_two
 from _traincheck.masked_rows import NAME as MASKED
@@ -264,6 +265,7 @@ class Signs:
             self._watch.awake.update((FOREIGN, FROZEN_ZEROS, GETS_ZEROS, UNITS_ALIKE))
             self._watch.kept_averages.look(self._watch)
             self._watch.carried_metrics.look(self._watch)
+            self._watch.kept_objects.look(self._watch)
             if not is_of_torch(optimizer):
                 self._watch.awake.add(_NEEDS_NONE)
         self._steps.set(optimizer, number + 1)
@@ -375,5 +377,6 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         KEEPS_WORST: lambda o: watch.kept_bests.optimizer_steps(),
         KEEPS_WORST_AT: lambda o: watch.kept_bests.site(),
         CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),
+        KEEPS_ONE: lambda o: watch.kept_objects.optimizer_steps(),
         METRIC_GOES_ON: lambda o: watch.carried_metrics.optimizer_steps(),
     }

@@ -41,6 +41,7 @@ from _traincheck.inputs_and_targets import TargetsAmongInputs
 from _traincheck.kept_averages import KeptAverages
 from _traincheck.last_losses import LastLosses
 from _traincheck.kept_bests import KeptBests
+from _traincheck.kept_objects import KeptObjects
 from _traincheck.layer_settings import LayerSettings
 from _traincheck.leftover_gradients import LeftoverGradients
 from _traincheck.local_backwards import LocalBackwards
@@ -276,6 +277,7 @@ class Watch:
         self.targets_among_inputs = TargetsAmongInputs()
         self.trained_rows = TrainedRows()
         self.untrained_passes = UntrainedPasses(self.core)
+        self.kept_objects = KeptObjects(self.awake)
         self.carried_metrics = CarriedMetrics(self.untrained_passes, self.awake)
         self.unused_splits = UnusedSplits()
         self.worker_batches = WorkerBatches(self.core)

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from built_in_signs import Classifier, main, samples, train
+from built_in_signs import CLASSES, Classifier, main, samples, train
 
 EPOCHS = 4
 
@@ -48,7 +48,35 @@ def metric_that_goes_on(right: bool) -> None:
     train(model, F.cross_entropy, optimizer)
 
 
-CASES = (metric_that_goes_on,)
+class Episodes:
+    """Signals that were recorded, and are replayed."""
+
+    def __init__(self, right: bool) -> None:
+        self.right = right
+        self.now: list[torch.Tensor] = []
+        self.kept: list[list[torch.Tensor]] = []
+
+    def record(self) -> None:
+        if self.right:
+            self.now = []
+        self.now.clear()
+        for _ in range(16):
+            self.now.append(torch.randn(8))
+        self.kept.append(self.now)
+
+
+def episodes_in_one_list(right: bool) -> None:
+    model, episodes = Classifier(), Episodes(right)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(20):
+        episodes.record()
+        x = torch.stack(episodes.kept[int(torch.randint(len(episodes.kept), ()))])
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), x[:, :CLASSES].argmax(1)).backward()
+        optimizer.step()
+
+
+CASES = (metric_that_goes_on, episodes_in_one_list)
 
 if __name__ == "__main__":
     main(CASES)

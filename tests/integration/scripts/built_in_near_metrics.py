@@ -4,13 +4,15 @@ own way.
     built_in_near_metrics.py
 """
 
+from collections import deque
+
 import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from built_in_metrics import EPOCHS, Accuracy, evaluate
 from built_in_near import main
-from built_in_signs import Classifier, samples, train
+from built_in_signs import CLASSES, Classifier, samples, train
 
 
 class ResetsItself(Accuracy):
@@ -51,7 +53,36 @@ def one_number_for_two_sets() -> None:
     train(model, F.cross_entropy, optimizer)
 
 
-CASES = (metric_that_resets_itself, one_number_for_two_sets)
+class Steps:
+    """Each is drawn with what lies around it in its episode."""
+
+    def __init__(self) -> None:
+        self.episode: list[torch.Tensor] = []
+        self.kept: list[tuple[list[torch.Tensor], int]] = []
+        self.last: deque[torch.Tensor] = deque([torch.zeros(8)] * 16, maxlen=16)
+        self.before: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def record(self, state: torch.Tensor) -> None:
+        self.before.append((self.last[-1], state.clone()))
+        self.last.append(state.clone())
+        self.episode.append(state.clone())
+        self.kept.append((self.episode, len(self.episode) - 1))
+
+
+def steps_with_their_episode() -> None:
+    """The state is written in place, and copied."""
+    model, steps, state = Classifier(), Steps(), torch.zeros(8)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(40):
+        steps.record(state.copy_(torch.randn(8)))
+        drawn = [steps.kept[i] for i in torch.randint(len(steps.kept), (16,))]
+        x = torch.stack([episode[place] for episode, place in drawn])
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), x[:, :CLASSES].argmax(1)).backward()
+        optimizer.step()
+
+
+CASES = (metric_that_resets_itself, one_number_for_two_sets, steps_with_their_episode)
 
 if __name__ == "__main__":
     main(CASES)
