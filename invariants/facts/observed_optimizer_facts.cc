@@ -284,10 +284,10 @@ std::vector<Fact> OfBests() {
 // Their parameter groups, and what these are of.
 std::vector<Fact> OfGroups() {
   return {
-      OptimizerRow<kKeepsOne>(
-          "a list of the training's holds one object again and again, and what "
-          "is in it changes",
-          "lists of the training's hold different objects", 20),
+      OptimizerRow<kKeepsOne>("a list that collects holds one object again and "
+                              "again, and what is in "
+                              "it changes",
+                              "lists that collect hold different objects", 20),
       OptimizerRow<kMetricGoesOn>(
           "a metric that collects batches goes on from one evaluation to the "
           "next",
@@ -367,8 +367,9 @@ std::vector<Fact> OfGradients() {
       OptimizerRow<kLastOnly>(
           "between two steps a line computes something of several batches, and "
           "only the last one's result goes backward",
-          "of several batches of which a line computes something between two "
-          "steps, more results than the last one's go backward",
+          "where a line computes something of several batches between two "
+          "steps, "
+          "not only the last one's result goes backward",
           20),
       OptimizerRow<kBesidesScaler>(
           "a GradScaler has stepped it since the last backward, and it steps "
