@@ -66,6 +66,7 @@ constexpr char kOverBatch[] = "loss.weighs_over_samples";
 constexpr char kAcrossTexts[] = "loss.attends_across_texts";
 constexpr char kLowersEntropy[] = "loss.lowers_entropy";
 constexpr char kStartsApart[] = "loss.ratio_starts_apart";
+constexpr char kStaysOne[] = "loss.ratio_stays_one";
 constexpr char kAnswersAlike[] = "loss.answers_alike";
 constexpr char kSomeAlike[] = "loss.some_answers_alike";
 constexpr char kStrayTerm[] = "loss.stray_term";
@@ -325,6 +326,13 @@ std::vector<Fact> OfPolicies() {
           "the ratio of the new policy to the old one is 1 before the first "
           "update",
           11),
+      CallRow<kStaysOne>(
+          "the ratio of the new policy to the old one is 1, although the "
+          "policy has been trained with the samples before",
+          "the ratio of the new policy to the old one is not 1 where the "
+          "policy "
+          "has been trained with the samples before",
+          20),
       CallRow<kStrayTerm>(
           "a term of the loss reaches no parameter that is stepped with it",
           "each term of the loss reaches parameters that are stepped with it",

@@ -318,6 +318,12 @@ std::vector<Fact> OfGroups() {
       OptimizerRow<kOneRounded>(
           "a parameter in bfloat16 or float16 stands still",
           "each of its parameters in bfloat16 or float16 changes", 16),
+      OptimizerRow<kLastOnly>(
+          "between two steps a line computes something of several batches, and "
+          "only the last one's result goes backward",
+          "of several batches of which a line computes something between two "
+          "steps, more results than the last one's go backward",
+          20),
   };
 }
 

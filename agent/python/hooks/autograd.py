@@ -12,6 +12,7 @@ from _traincheck.masked_rows import NAME as MASKED_ROWS
 from _traincheck.new_terms import NAME as NEW_TERM
 from _traincheck.penalties import NAME as PENALTIES
 from _traincheck.prompt_ends import NAME as FIRST_WORDS
+from _traincheck.still_ratios import NAME as STILL_RATIO
 from _traincheck.stray_terms import NAME as STRAY_TERM
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
@@ -80,6 +81,10 @@ class _Backward:
             tied = watch.tied_answers.backward_begins(here, roots_of(args, kwargs))
             for name, value in tied.items():
                 self._say(name, value)
+        here = watch.still_ratios.asks()
+        if here is not None:
+            still = watch.still_ratios.backward_begins(here, roots_of(args, kwargs))
+            self._say(STILL_RATIO, still)
         if len(optimizers) > 1:
             roots = roots_of(args, kwargs)
             self._say(STRAY_TERM, watch.stray_terms.backward_begins(roots, optimizers))

@@ -63,6 +63,7 @@ _TENSORS = 16  # of a call's arguments, and of its result
 _DEPTH = 3  # containers within each other
 _ROOTS = 4  # outermost calls in which calls of an inner module are counted
 _MODULES = 20_000  # of a model
+_OPAQUE = (torch.nn.Module, type, str, bytes)
 
 
 class _Call:
@@ -372,11 +373,11 @@ def _stack() -> int:
 
 def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
     """Those in it: in containers, and in attributes of other objects."""
-    kind = type(value)
+    kind: type[Any] = type(value)
     if issubclass(kind, torch.Tensor):
         yield value
         return
-    if depth < 0 or issubclass(kind, (torch.nn.Module, type, str, bytes)):
+    if depth < 0 or issubclass(kind, _OPAQUE):
         return
     inner: Any = ()
     if issubclass(kind, dict):
@@ -386,8 +387,7 @@ def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
     elif issubclass(kind, tuple):
         inner = tuple.__iter__(value)
     elif kind.__dictoffset__:
-        members = object.__getattribute__(value, "__dict__")
-        inner = members.values() if type(members) is dict else ()
+        inner = object.__getattribute__(value, "__dict__").values()
     for one in islice(list(inner), _TENSORS * _TENSORS):
         yield from _tensors(one, depth - 1)
 
@@ -405,7 +405,7 @@ def _is_slice(tensor: torch.Tensor) -> bool:
         return False
     is_part = 0 < tensor.shape[0] < base.shape[0]
     same = tensor.shape[1:] == base.shape[1:] and tensor.stride() == base.stride()
-    return is_part and same
+    return bool(is_part and same)
 
 
 def _keeps_tensors(module: torch.nn.Module) -> bool:

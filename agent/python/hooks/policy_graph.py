@@ -52,13 +52,18 @@ _TOLERANCE = 0.01  # of a ratio that should be 1
 def findings(roots: list[Node]) -> Findings:
     found = Findings()
     graph = Graph(roots, _MAX_NODES)
-    for node in graph.nodes:
-        if node.name() == _EXPONENTIAL and _is_clipped(graph, node):
-            found.add(STARTS_APART, _is_apart(node))
+    for ratio in clipped_ratios(graph):
+        found.add(STARTS_APART, _is_apart(ratio))
     for entropy, sign in _entropies(roots):
         if _acts(graph, entropy):
             found.add(LOWERS_ENTROPY, sign > 0)
     return found
+
+
+def clipped_ratios(graph: Graph) -> list[Node]:
+    """Exponentials that are clipped to a range around 1."""
+    exponentials = (node for node in graph.nodes if node.name() == _EXPONENTIAL)
+    return [node for node in exponentials if _is_clipped(graph, node)]
 
 
 def _is_clipped(graph: Graph, ratio: Node) -> bool:

@@ -95,6 +95,7 @@ from _traincheck.standing_counters import StandingCounters
 from _traincheck.stateless_resumes import StatelessResumes
 from _traincheck.states import States
 from _traincheck.still_copies import StillCopies
+from _traincheck.still_ratios import StillRatios
 from _traincheck.stopping import Stopping
 from _traincheck.stray_terms import StrayTerms
 from _traincheck.symmetric_weights import SymmetricWeights
@@ -234,6 +235,7 @@ class Watch:
         self.stateless_resumes = StatelessResumes(self.awake)
         self.stale_statistics = StaleStatistics(self.models, self.values, self.awake)
         self.stray_terms = StrayTerms(self.core)
+        self.still_ratios = StillRatios(self.core, self.values)
         self.new_terms = NewTerms(self.core)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
         self.tied_answers = TiedAnswers(self.core, self.values)

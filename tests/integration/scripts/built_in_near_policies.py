@@ -36,6 +36,25 @@ def ratio_by_hand() -> None:
         optimizer.step()
 
 
+def ratio_of_minibatches() -> None:
+    """It is written with what is detached where each sample is used once, and with what
+    was kept where it is used again."""
+    policy, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    for times in (1,) * STEPS + (3,) * 4:
+        states, rewards = torch.randn(32, 8), torch.randn(32)
+        with torch.no_grad():
+            before = policy(states).log_softmax(1)
+            actions = before.exp().multinomial(1)
+        for _ in range(times):
+            now = policy(states).log_softmax(1).gather(1, actions)[:, 0]
+            old = before.gather(1, actions)[:, 0] if times > 1 else now.detach()
+            ratio = (now - old).exp()
+            gain = torch.min(ratio * rewards, ratio.clamp(0.8, 1.2) * rewards)
+            optimizer.zero_grad()
+            (-gain.mean()).backward()
+            optimizer.step()
+
+
 def confident_answers() -> None:
     """Entropy is to fall, of a classifier that adapts to unlabelled data."""
     model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
@@ -117,6 +136,7 @@ def candidates_of_which_wrong_ones_repeat() -> None:
 
 CASES = (
     ratio_by_hand,
+    ratio_of_minibatches,
     confident_answers,
     texts_with_a_mask_to_add,
     generators_of_workers,

@@ -37,6 +37,26 @@ def ratio_that_starts_apart(right: bool) -> None:
             optimizer.step()
 
 
+def ratio_that_stays(right: bool) -> None:
+    """The old policy is the present one: probabilities are computed anew."""
+    policy, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    for _ in range(STEPS // 2):
+        states = torch.randn(32, 8)
+        with torch.no_grad():
+            acting = Categorical(logits=policy(states))
+            actions = acting.sample()
+            before = acting.log_prob(actions)
+        rewards = (actions == states[:, :CLASSES].argmax(1)).float() - 0.25
+        for _ in range(4):
+            now = Categorical(logits=policy(states)).log_prob(actions)
+            ratio = (now - (before if right else now.detach())).exp()
+            clipped = torch.clamp(ratio, 0.8, 1.2)
+            loss = -torch.min(ratio * rewards, clipped * rewards).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
 def entropy_that_falls(right: bool) -> None:
     """The bonus of the entropy is added to the loss."""
     policy, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
@@ -171,6 +191,7 @@ def wrong_answers_that_are_right(right: bool) -> None:
 
 CASES = (
     ratio_that_starts_apart,
+    ratio_that_stays,
     entropy_that_falls,
     texts_in_one_row,
     generator_of_the_data_set,
