@@ -377,7 +377,8 @@ def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
     if issubclass(kind, torch.Tensor):
         yield value
         return
-    if depth < 0 or issubclass(kind, _OPAQUE):
+    is_opaque = issubclass(kind, _OPAQUE)
+    if depth < 0 or is_opaque:
         return
     inner: Any = ()
     if issubclass(kind, dict):
@@ -387,7 +388,8 @@ def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
     elif issubclass(kind, tuple):
         inner = tuple.__iter__(value)
     elif kind.__dictoffset__:
-        inner = object.__getattribute__(value, "__dict__").values()
+        members: Any = object.__getattribute__(value, "__dict__")
+        inner = members.values() if type(members) is dict else ()
     for one in islice(list(inner), _TENSORS * _TENSORS):
         yield from _tensors(one, depth - 1)
 
