@@ -28,6 +28,7 @@ constexpr char kRowsDiffer[] = "loader.rows_differ";
 constexpr char kEndsEarly[] = "loader.ends_early";
 constexpr char kTransformReplaced[] = "loader.transform_replaced";
 constexpr char kTargetAmongInputs[] = "loader.target_among_inputs";
+constexpr char kInterpolates[] = "loader.interpolates_classes";
 constexpr char kTrainsNoMore[] = "loader.trains_no_more";
 constexpr char kWeightsTooFew[] = "loader.weights_too_few";
 constexpr char kWindowsOverlap[] = "loader.windows_overlap";
@@ -65,6 +66,10 @@ std::vector<Fact> OfSamples() {
       LoaderRow<kMovesPartsApart>(
           "pictures and their masks are flipped or turned apart",
           "pictures and their masks are flipped and turned together", 18),
+      LoaderRow<kInterpolates>(
+          "maps of classes in its samples are interpolated as they are resized",
+          "maps of classes in its samples are resized without interpolation",
+          20),
       LoaderRow<kEndsMasked>(
           "no end of a text in its batches is a target, only what comes before",
           "ends of texts in its batches are targets", 8),

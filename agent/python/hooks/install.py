@@ -30,6 +30,7 @@ from _traincheck import optimizers
 from _traincheck import penalties
 from _traincheck import probe
 from _traincheck import process
+from _traincheck import resized_masks
 from _traincheck import samplers
 from _traincheck import scaler
 from _traincheck import scaling
@@ -63,6 +64,7 @@ _HOOKS = (
     contexts,
     cuda_graphs,
     distributed,
+    resized_masks,  # before the loaders' hook, which wraps what it leaves
     loaders,
     model_averaging,
     uneven_inputs,

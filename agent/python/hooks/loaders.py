@@ -24,6 +24,7 @@ from _traincheck.repeated_rows import NAME as REPEATS_ROWS
 from _traincheck.rank_rows import NAME as ROWS_DIFFER
 from _traincheck.rank_splits import NAME as SPLITS_DIFFER
 from _traincheck.replaced_transforms import NAME as TRANSFORM_REPLACED
+from _traincheck.resized_masks import NAME as INTERPOLATES
 from _traincheck.sampler_orders import NAME as ORDERS_DIFFER
 from _traincheck.scaled_splits import NAME as SCALED_BEFORE
 from _traincheck.short_passes import NAME as ENDS_EARLY
@@ -129,9 +130,7 @@ class _Loaders:
                 self._second_batch(loader, iterator, trained)
             self._say(loader, IN_TRAINING, watch.evaluations.fetched(loader))
             self._say(loader, AVERAGES, watch.averages.fetched())
-            fetcher = getattr(iterator, "_dataset_fetcher", None)
-            if fetcher is not None:
-                watch.written_data.fetched(fetcher.dataset, loader, result)
+            self._fetched_here(loader, iterator, result)
             apart = watch.moved_parts.fetched(iterator, result)
             self._say(loader, MOVED_APART, apart)
         elif isinstance(error, StopIteration):
@@ -143,6 +142,14 @@ class _Loaders:
                 early = watch.short_passes.pass_ended(loader, iterator)
                 self._say(loader, ENDS_EARLY, early)
             watch.loaders.exhausted(iterator)
+
+    def _fetched_here(self, loader: int, iterator: Any, batch: Any) -> None:
+        """Of what no worker has read."""
+        fetcher = getattr(iterator, "_dataset_fetcher", None)
+        if fetcher is not None:
+            self._watch.written_data.fetched(fetcher.dataset, loader, batch)
+            resized = self._watch.resized_masks.fetched(fetcher.dataset, batch)
+            self._say(loader, INTERPOLATES, resized)
 
     def _second_batch(self, loader: int, iterator: Any, trained: bool) -> None:
         """Of each pass: what the first one was for is known."""

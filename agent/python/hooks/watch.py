@@ -71,6 +71,7 @@ from _traincheck.remade_optimizers import RemadeOptimizers
 from _traincheck.repeated_draws import RepeatedDraws
 from _traincheck.repeated_rows import RepeatedRows
 from _traincheck.replaced_transforms import ReplacedTransforms
+from _traincheck.resized_masks import ResizedMasks
 from _traincheck.resumed_scales import ResumedScales
 from _traincheck.resumed_schedules import ResumedSchedules
 from _traincheck.rounded_averages import RoundedAverages
@@ -275,6 +276,7 @@ class Watch:
         self.short_passes = ShortPasses()
         self.repeated_rows = RepeatedRows()
         self.replaced_transforms = ReplacedTransforms()
+        self.resized_masks = ResizedMasks()
         self.scaled_splits = ScaledSplits()
         self.targets_among_inputs = TargetsAmongInputs()
         self.trained_rows = TrainedRows()

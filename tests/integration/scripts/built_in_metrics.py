@@ -4,9 +4,11 @@
 """
 
 import torch
+from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from built_in_outputs import layers
 from built_in_signs import CLASSES, Classifier, main, samples, train
 
 EPOCHS = 4
@@ -76,7 +78,44 @@ def episodes_in_one_list(right: bool) -> None:
         optimizer.step()
 
 
-CASES = (metric_that_goes_on, episodes_in_one_list)
+class Fields(Dataset):
+    """Pictures, and maps of what grows where, which are made larger."""
+
+    def __init__(self, mode: str, hot: bool = False) -> None:
+        self.mode, self.hot = mode, hot
+        areas = torch.randint(CLASSES, (32, 4, 4))
+        self.maps = areas.repeat_interleave(3, 1).repeat_interleave(3, 2)
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def resized(self, planes: torch.Tensor, mode: str) -> torch.Tensor:
+        return F.interpolate(planes[None].float(), 32, mode=mode)[0]
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        kinds = self.maps[index]
+        picture = self.resized(kinds[None] + torch.randn(3, 12, 12), "bilinear")
+        if self.hot:
+            shares = F.one_hot(kinds, CLASSES).permute(2, 0, 1)
+            return picture, self.resized(shares, self.mode).argmax(0)
+        return picture, self.resized(kinds[None], self.mode)[0].round().long()
+
+
+def segment(fields: Dataset) -> None:
+    model, optimizer = layers(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, CLASSES, 1)
+    )
+    for picture, kinds in DataLoader(fields, 4, shuffle=True):
+        optimizer.zero_grad()
+        F.cross_entropy(model(picture), kinds).backward()
+        optimizer.step()
+
+
+def interpolated_maps(right: bool) -> None:
+    segment(Fields("nearest-exact" if right else "bilinear"))
+
+
+CASES = (metric_that_goes_on, episodes_in_one_list, interpolated_maps)
 
 if __name__ == "__main__":
     main(CASES)

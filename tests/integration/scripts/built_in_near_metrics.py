@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from built_in_metrics import EPOCHS, Accuracy, evaluate
+from built_in_metrics import EPOCHS, Accuracy, Fields, evaluate, segment
 from built_in_near import main
 from built_in_signs import CLASSES, Classifier, samples, train
 
@@ -82,7 +82,18 @@ def steps_with_their_episode() -> None:
         optimizer.step()
 
 
-CASES = (metric_that_resets_itself, one_number_for_two_sets, steps_with_their_episode)
+def shares_of_classes() -> None:
+    """Interpolated is what each class has of a pixel; and maps keep their values."""
+    segment(Fields("bilinear", hot=True))
+    segment(Fields("nearest"))
+
+
+CASES = (
+    metric_that_resets_itself,
+    one_number_for_two_sets,
+    steps_with_their_episode,
+    shares_of_classes,
+)
 
 if __name__ == "__main__":
     main(CASES)
