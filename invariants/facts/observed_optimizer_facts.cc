@@ -31,6 +31,7 @@ constexpr char kBestStays[] = "opt.best_stays";
 constexpr char kKeepsWorst[] = "opt.keeps_the_worst";
 constexpr char kKeepsOne[] = "opt.keeps_one_object";
 constexpr char kMetricGoesOn[] = "opt.metric_carried_on";
+constexpr char kImpatient[] = "opt.patience_not_set_back";
 constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRanksAlike[] = "opt.ranks_draw_alike";
@@ -278,6 +279,12 @@ std::vector<Fact> OfBests() {
       OptimizerRow<kKeepsWorst>(
           "a state was kept for the worst value so far, as if it were the best",
           "no state was kept for the worst value so far", 20),
+      OptimizerRow<kImpatient>(
+          "a better evaluation did not set back the counter of worse ones that "
+          "patience is compared with",
+          "better evaluations set back the counter of worse ones that patience "
+          "is compared with",
+          20),
   };
 }
 

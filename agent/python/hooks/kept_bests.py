@@ -18,6 +18,7 @@ from _traincheck.frame_scopes import users_frame
 from _traincheck.metric_names import direction
 from _traincheck.metric_names import direction_of_name
 from _traincheck.metric_names import words_of
+from _traincheck.patience_counters import PatienceCounters
 from _traincheck.running_extremes import branches
 from _traincheck.running_extremes import extreme_of
 from _traincheck.sources import is_of_user
@@ -59,6 +60,7 @@ class KeptBests:
         self._places: dict[tuple[str, int, str, int], int] = {}  # looks at each
         self._said: _Found | None = None
         self.standing = StandingBests(awake)
+        self.patience = PatienceCounters(awake)
 
     def keeps(self, steps: int) -> None:
         """Called when the state of a module was given, or is saved, after so many
@@ -66,9 +68,8 @@ class KeptBests:
         frame = users_frame(sys._getframe(1))
         if frame is None or not self._looks(frame):
             return
-        for around in _of_user(frame):
-            if self.standing.keeps(around, steps):
-                break
+        for look in (self.standing.keeps, self.patience.keeps):
+            any(look(around, steps) for around in _of_user(frame))
         found = self._of_monitor(frame) or self._of_condition(frame)
         if found is not None:
             if self._said is None or not self._said.is_worst:

@@ -44,6 +44,7 @@ from _traincheck.masked_rows import NAME as MASKED
 from _traincheck.moved_replicas import NAME as REPLICAS_MOVED
 from _traincheck.old_gradients import REPLACED
 from _traincheck.old_gradients import is_of_torch
+from _traincheck.patience_counters import NAME as IMPATIENT
 from _traincheck.past_wrappers import NAME as PAST_WRAPPER
 from _traincheck.rank_draws import NAME as RANKS_ALIKE
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
@@ -374,6 +375,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         BLIND_SAMPLES: lambda o: watch.blind_samples.optimizer_steps(),
         BEST_FORGOTTEN: lambda o: watch.forgotten_bests.optimizer_steps(),
         BEST_STAYS: lambda o: watch.kept_bests.standing.optimizer_steps(),
+        IMPATIENT: lambda o: watch.kept_bests.patience.optimizer_steps(),
         KEEPS_WORST: lambda o: watch.kept_bests.optimizer_steps(),
         KEEPS_WORST_AT: lambda o: watch.kept_bests.site(),
         CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),

@@ -145,12 +145,12 @@ def _is_moved(best: ast.expr, scope: Scope) -> bool | None:
     dead = {
         target.lineno
         for guards, target, _ in given_under(scope.body())
-        if last_name(target) == name and _are_never_so(guards, scope)
+        if last_name(target) == name and are_never_so(guards, scope)
     }
     return not found <= dead
 
 
-def _are_never_so(guards: Guards, scope: Scope) -> bool:
+def are_never_so(guards: Guards, scope: Scope) -> bool:
     """Is one of the conditions not so, and of settings that nobody changes?"""
     path = scope.code.co_filename
     return any(
@@ -165,7 +165,7 @@ def _are_never_so(guards: Guards, scope: Scope) -> bool:
 
 
 @functools.lru_cache(maxsize=4)
-def _tree(path: str) -> ast.Module | None:
+def tree_of(path: str) -> ast.Module | None:
     lines = linecache.getlines(path)
     if not lines or len(lines) > _MOST_LINES:
         return None
@@ -179,7 +179,7 @@ def _tree(path: str) -> ast.Module | None:
 def _givers(path: str, name: str) -> frozenset[int] | None:
     """Lines of the file that give something of this name a value, but for those that it
     begins with. None: not known."""
-    tree = _tree(path)
+    tree = tree_of(path)
     if tree is None:
         return None
     begins = set(_beginnings(tree, name))
@@ -198,7 +198,7 @@ def _givers(path: str, name: str) -> frozenset[int] | None:
 @functools.lru_cache(maxsize=64)
 def _is_keyword(path: str, name: str) -> bool:
     """Is something that is no number given by this name, as to dataclasses.replace?"""
-    tree = _tree(path)
+    tree = tree_of(path)
     return tree is None or any(
         isinstance(node, ast.keyword)
         and node.arg == name
@@ -211,14 +211,14 @@ def _beginnings(tree: ast.Module, name: str) -> Iterator[ast.expr]:
     """Targets that get a number, and those of constructors."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-            yield from _targets(node, name)
+            yield from targets(node, name)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             for target, value in assignments(node):
                 if last_name(target) == name and value and _is_number(value):
                     yield target
 
 
-def _targets(constructor: ast.FunctionDef, name: str) -> Iterator[ast.expr]:
+def targets(constructor: ast.FunctionDef, name: str) -> Iterator[ast.expr]:
     for node in ast.walk(constructor):
         if isinstance(node, (ast.Name, ast.Attribute)) and last_name(node) == name:
             yield node

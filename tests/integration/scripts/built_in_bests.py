@@ -73,7 +73,42 @@ def best_that_stays(right: bool) -> None:
     train_and_evaluate(saver.offer)
 
 
-CASES = (loss_that_is_kept_at_its_greatest, best_that_stays)
+class Stopping:
+    """Counts evaluations that are no better than the best one."""
+
+    def __init__(self, patience: int, begins_anew: bool) -> None:
+        self.patience, self.begins_anew = patience, begins_anew
+        self.best_loss, self.waits = float("inf"), 0
+        self.weights = None
+
+    def offer(self, loss, model) -> bool:
+        if loss < self.best_loss:
+            self.best_loss = loss
+            self.weights = copy.deepcopy(model.state_dict())
+            if self.begins_anew:
+                self.waits = 0
+        else:
+            self.waits += 1
+        return self.waits >= self.patience
+
+
+def patience_that_is_used_up(right: bool) -> None:
+    """The fourth evaluation is worse, by what is added to it."""
+    stopping = Stopping(patience=STEPS, begins_anew=right)
+    losses = []
+
+    def evaluation_ends(metrics, model) -> None:
+        losses.append(10 if len(losses) == 3 else 5 - len(losses) / 10)
+        stopping.offer(losses[-1], model)
+
+    train_and_evaluate(evaluation_ends)
+
+
+CASES = (
+    loss_that_is_kept_at_its_greatest,
+    best_that_stays,
+    patience_that_is_used_up,
+)
 
 if __name__ == "__main__":
     main(CASES)

@@ -53,6 +53,34 @@ def hardest_weights_beside_the_best() -> None:
     train_and_evaluate(evaluation_ends)
 
 
+class Resting(Stopping):
+    """Two worse evaluations in a row are one too many; who is asked begins anew."""
+
+    def __init__(self) -> None:
+        super().__init__(patience=2)
+        self.rests = 0
+
+    def __call__(self, val_loss, model) -> None:
+        if self.best is None or val_loss < self.best:
+            self.best = val_loss
+            self.weights = model.state_dict()
+            self.rests = 0
+        else:
+            self.rests += 1
+        if self.rests >= self.patience:
+            self.rests = 0
+
+
+def each_third_evaluation_is_worse() -> None:
+    stopping, losses = Resting(), []
+
+    def evaluation_ends(metrics, model) -> None:
+        losses.append(10 if len(losses) % 3 == 2 else 5 - len(losses) / 10)
+        stopping(losses[-1], model)
+
+    train_and_evaluate(evaluation_ends)
+
+
 def threshold_that_stays() -> None:
     """All weights above a chosen accuracy are kept, and the best value moves later."""
     best_so_far, kept = 0.0, []
@@ -72,6 +100,7 @@ CASES = (
     accuracy_that_is_kept_at_its_greatest,
     losses_that_are_turned_around,
     hardest_weights_beside_the_best,
+    each_third_evaluation_is_worse,
     threshold_that_stays,
 )
 
