@@ -291,10 +291,16 @@ class SamplesAsSteps(GraphCase):
             self.assertEqual(self.of(loss), [1.0])
 
     def test_means_over_the_steps_of_a_batch(self):
-        for (labels,) in DataLoader(TensorDataset(torch.arange(STEPS) % 3), STEPS):
-            scores = nn.Linear(5, 3)(self.states().mean(1))
-            self.backward(F.cross_entropy(scores, labels))
-        self.assertEqual(said(self.NAME), [1.0])
+        real = torch.rand(STEPS, 4, 1).round()
+        for pool in (
+            lambda x: x.mean(1),
+            lambda x: (x * real).sum(1) / real.sum(1).clamp(min=1),
+        ):
+            self.setUp()
+            for (labels,) in DataLoader(TensorDataset(torch.arange(STEPS) % 3), STEPS):
+                scores = nn.Linear(5, 3)(pool(self.states()))
+                self.backward(F.cross_entropy(scores, labels))
+            self.assertEqual(said(self.NAME), [1.0])
 
 
 class MixesRows(GraphCase):

@@ -131,10 +131,18 @@ class KeptObjects(SignsCase):
                     state = env.state
                     memory.push(state, 1, 0.5, env.step())
 
-                # as_tensor gives a tensor of its own each time.
-                wrong = in_place and kind is not OfTensors
                 found = self.found(play)
-                self.assertEqual(found, {float(wrong)}, (kind, in_place))
+                self.assertEqual(found, {float(in_place)}, (kind, in_place))
+
+    def test_places_of_a_buffer(self):
+        buffer, memory = torch.zeros(1000, 4), Memory()
+
+        def play():
+            place = len(memory.steps)
+            buffer[place] = torch.rand(4)
+            memory.push(buffer[place], 1, buffer[place + 1])
+
+        self.assertEqual(self.found(play), {0.0})
 
     def test_copies_of_it(self):
         env, memory = Env(True), Memory()

@@ -365,13 +365,6 @@ std::vector<Fact> OfGradients() {
           "rank "
           "draws",
           "ranks draw different random numbers for their batches", 18),
-      OptimizerRow<kLastIsLocal>(
-          "its wrapper averages the gradients of an earlier micro-batch over "
-          "the "
-          "ranks, and not those of the last",
-          "its wrapper averages the gradients of the last micro-batch over the "
-          "ranks",
-          19),
       OptimizerRow<kClearsFirst>("the gradients of a backward are cleared "
                                  "before its step, which finds "
                                  "none",
@@ -403,6 +396,13 @@ std::vector<Fact> OfGradients() {
 // What their wrapper knows of them.
 std::vector<Fact> OfWrappers() {
   return {
+      OptimizerRow<kLastIsLocal>(
+          "its wrapper averages the gradients of an earlier micro-batch over "
+          "the "
+          "ranks, and not those of the last",
+          "its wrapper averages the gradients of the last micro-batch over the "
+          "ranks",
+          19),
       OptimizerRow<kPastWrapper>(
           "backwards give its wrapped model gradients, and no forward of the "
           "wrapper has run since its last step",

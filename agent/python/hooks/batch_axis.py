@@ -121,7 +121,8 @@ def is_over_batch(sizes: tuple[int, ...], over: int, samples: int) -> bool | Non
 
 def keeps_one_of(graph: Graph, steps: int, sequences: int, averages: bool) -> bool:
     """Is one place of [steps, sequences, ...] kept for each step, as the last step of a
-    sample is where the batch comes first? averages: does the mean of all count, too?"""
+    sample is where the batch comes first? averages: do the mean of all, and the sum of
+    those that a mask leaves, count, too?"""
     for node in graph.nodes:
         sizes = kept(node, "self_sym_sizes")
         if not isinstance(sizes, (tuple, list)) or len(sizes) < 2:
@@ -133,7 +134,9 @@ def keeps_one_of(graph: Graph, steps: int, sequences: int, averages: bool) -> bo
             return True
         if name == "IndexBackward0" and shape(node) == (steps, *sizes[2:]):
             return True
-        if averages and name == "MeanBackward1" and reduced(node) == {1}:
+        if not averages or name not in _TOTALS or reduced(node) != {1}:
+            continue
+        if name == "MeanBackward1" or _PRODUCT in (one.name() for one in inputs(node)):
             return True
     return False
 

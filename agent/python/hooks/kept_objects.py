@@ -60,7 +60,7 @@ class _Seen(NamedTuple):
     """Of a list, at a look."""
 
     length: int
-    shared: int  # id of what most places hold; 0: they hold different objects
+    shared: object  # what most places hold, see _key; None: different objects
     content: tuple[object, ...]  # of that
 
 
@@ -124,7 +124,7 @@ class KeptObjects:
         row.seen[name] = now
         if before is None or now.length <= before.length:
             return
-        if not now.shared:
+        if now.shared is None:
             self._say(0.0)
         elif now.shared == before.shared:
             # A list that has only become longer is that of an episode that goes on.
@@ -168,13 +168,13 @@ def _seen(kept: Any) -> _Seen | None:
     objects = [list(_objects_of(entry)) for entry in entries]
     if 2 * sum(map(bool, objects)) < len(entries):
         return None
-    counts = Counter(number for found in objects for number in _numbers(found))
-    number, places = counts.most_common(1)[0] if counts else (0, 0)
+    counts = Counter(key for found in objects for key in _keys(found))
+    key, places = counts.most_common(1)[0] if counts else (None, 0)
     if 2 * places < len(entries):
-        return _Seen(len(kept), 0, ())
-    shared = next(one for found in objects for one in found if id(one) == number)
+        return _Seen(len(kept), None, ())
+    shared = next(one for found in objects for one in found if _key(one) == key)
     content = tuple(_contents(shared))
-    return _Seen(len(kept), number, content) if content else None
+    return _Seen(len(kept), key, content) if content else None
 
 
 def _objects_of(entry: Any) -> Iterator[Any]:
@@ -189,20 +189,32 @@ def _objects_of(entry: Any) -> Iterator[Any]:
         yield entry
 
 
-def _numbers(found: list[Any]) -> Iterator[int]:
+def _keys(found: list[Any]) -> Iterator[object]:
     """Of the objects that say something if many entries have them."""
-    times = Counter(map(id, found))
-    for number, often in times.items():
+    times = Counter(map(_key, found))
+    for key, often in times.items():
         if len(found) == 1 or often > 1:
-            yield number
+            yield key
+
+
+def _key(one: Any) -> object:
+    """Equal for tensors and arrays over the same memory, whoever made them: one is made
+    anew for each step over the array that an environment writes into."""
+    if type(one) is list:
+        return id(one)
+    if type(one) is torch.Tensor:
+        return one.data_ptr(), one.numel()
+    return one.__array_interface__["data"][0], one.size
 
 
 def _is_array(value: Any) -> bool:
     if type(value) is torch.Tensor:
         plain = value.is_cpu and value.layout == torch.strided and value.dim() > 0
-        return bool(plain)
+        return bool(plain) and value.numel() > 0
     numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray and value.ndim > 0
+    if numpy is None or type(value) is not numpy.ndarray:
+        return False
+    return bool(value.ndim > 0 and value.size > 0)
 
 
 def _contents(value: Any) -> Iterator[object]:
