@@ -328,8 +328,9 @@ std::vector<Fact> OfGroups() {
       OptimizerRow<kLastOnly>(
           "between two steps a line computes something of several batches, and "
           "only the last one's result goes backward",
-          "of several batches of which a line computes something between two "
-          "steps, more results than the last one's go backward",
+          "where a line computes something of several batches between two "
+          "steps, "
+          "not only the last one's result goes backward",
           20),
   };
 }
@@ -370,13 +371,6 @@ std::vector<Fact> OfGradients() {
                                  "none",
                                  "it steps with the gradients of a backward",
                                  20),
-      OptimizerRow<kLastOnly>(
-          "between two steps a line computes something of several batches, and "
-          "only the last one's result goes backward",
-          "where a line computes something of several batches between two "
-          "steps, "
-          "not only the last one's result goes backward",
-          20),
       OptimizerRow<kBesidesScaler>(
           "a GradScaler has stepped it since the last backward, and it steps "
           "again",

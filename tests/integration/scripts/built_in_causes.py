@@ -238,12 +238,12 @@ def one_sample_of_a_batch(right: bool) -> None:
 
 
 CASES = (
+    backward_behind_the_loop,  # looked for in the first steps of a process
     schedule_of_micro_batches,
     schedules_side_by_side,
     schedule_of_another_counter,
     seeded_after_each_epoch,
     cleared_too_late,
-    backward_behind_the_loop,
     tower_without_gradients,
     averages_that_stay,
     stepped_once_more,

@@ -115,9 +115,11 @@ def converse(marker=(REPLIES,), late=False) -> None:
         optimizer.zero_grad()
         next_word(model(given), targets).backward()
         optimizer.step()
+        model.eval()
         with torch.no_grad():
             for prompt in prompts:
                 model(prompt)
+        model.train()
 
 
 def labels_shifted_before_the_mask(right: bool) -> None:
