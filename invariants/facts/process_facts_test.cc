@@ -111,6 +111,17 @@ TEST_F(ProcessFactsTest, UnreadableTensorsAreUnknown) {
   EXPECT_FALSE(IsKnown(Value("grad.zero", w_)));
 }
 
+TEST_F(ProcessFactsTest, AClosuresGradientCountsWhereTheHoldIsNotKnownYet) {
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPreStep, free_, {.data = 1, .no_grad = true});
+  trace_.Begin(backward_, {});
+  trace_.State(StatePoint::kBackwardEnd, free_, {.grad = 7});
+  trace_.End();
+  Read();
+  EXPECT_EQ(Value("grad.zero", free_), FactValue(false));
+  trace_.End();
+}
+
 TEST_F(ProcessFactsTest, AClosuresGradientCountsAlsoAfterWhatWasNotRead) {
   trace_.Begin(step_, {.object = optimizer_});
   trace_.State(StatePoint::kPreStep, w_, {.unreadable = true});
