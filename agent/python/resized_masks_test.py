@@ -1,6 +1,5 @@
 """Tests of maps of classes that are interpolated (resized_masks.py)."""
 
-import importlib.util
 import unittest
 
 import torch
@@ -241,27 +240,6 @@ class ResizedMasks(HooksCase):
 
         self.assertNotIn(1.0, self.read(Outer(interpolated("nearest"))))
         self.assertIs(F.interpolate, INTERPOLATE)
-
-    @unittest.skipUnless(importlib.util.find_spec("PIL"), "PIL is not installed")
-    def test_pictures_of_pil(self):
-        import numpy
-        from PIL import Image
-
-        for method, factor, told in (
-            (Image.BILINEAR, 20, {1.0}),
-            (None, 20, {1.0}),
-            (Image.NEAREST, 20, {0.0}),
-            (Image.NEAREST, 1, {0.0}),
-        ):
-
-            def resize(mask):
-                picture = Image.fromarray(mask.numpy().astype("uint8"))
-                return torch.from_numpy(
-                    numpy.array(picture.resize((24, 24), method))
-                ).long()
-
-            data = Masks(resize, lambda: areas(4, factor))
-            self.assertEqual(self.read(data), told, (method, factor))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,29 @@ class BuiltInRules(harness.SharedDaemonCase):
                 self.assertEqual(found, [])
 
 
+class Pictures(harness.SharedDaemonCase):
+    """Data that PIL prepares."""
+
+    INTERPOLATED = "88f4a2f1883ae682"  # maps of classes in its samples
+
+    def test_maps_of_classes_that_pil_resizes(self):
+        self.python = on_frameworks.python()
+        if self.python is None:
+            self.skipTest(WITHOUT)
+        for options, told in (((), {self.INTERPOLATED}), (("--right",), set())):
+            name = "-".join(("pil", *options))
+            done = self.monitored(
+                harness.SCRIPTS / "pil_masks.py",
+                *options,
+                options=("--run", name),
+                TRAINCHECK_BUDGET="off",
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.daemon.run_ended(name)
+            found = self.daemon.ctl("violations", "list", "--run", name)
+            self.assertEqual({one["invariant_id"] for one in found}, told)
+
+
 def _loss(stdout):
     (line,) = [line for line in stdout.splitlines() if line.startswith("loss ")]
     return line
