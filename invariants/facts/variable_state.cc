@@ -31,8 +31,8 @@ uint64_t GradDigest(const StateEvent& event) {
 }  // namespace
 
 void VariableState::Apply(const StateEvent& event) {
-  // Where its optimizer's hold is recorded within the first step, nobody knew at
-  // the begin of the call that the step is this variable's, too.
+  // Where its optimizer's hold is recorded within the first step, nobody knew
+  // at the begin of the call that the step is this variable's, too.
   if (event.point == StatePoint::kPreStep && !in_step_) BeginStep();
   const Tri trainable = ToTri(event.Has(kRequiresGrad));
   grad_written_ = Tri::kNo;
