@@ -112,3 +112,23 @@ class SignsCase(HooksCase):
         optimizer.zero_grad()
         self.loss(net).backward()
         optimizer.step()
+
+
+class KeepCase(HooksCase):
+    """States of a small model are kept between its steps, which one line makes."""
+
+    KEPT: str  # the scalar that says what of
+
+    def setUp(self):
+        super().setUp()
+        self.model = nn.Linear(3, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.step()
+
+    def step(self):
+        train_step(self.model, self.optimizer)
+
+    def said(self, name=None):
+        self.step()
+        self.step()  # only what changes is written
+        return [one for one in said(name or self.KEPT) if one == one]

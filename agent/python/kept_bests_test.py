@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import CORE, HooksCase, WATCH
+from hooks_case import CORE, KeepCase, WATCH
 
 INF = float("inf")
 
@@ -114,30 +114,15 @@ class Hardest(Keeper):
             self.keep(model)
 
 
-class KeepCase(HooksCase):
-    def setUp(self):
-        super().setUp()
-        self.model = nn.Linear(3, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.step()
-
-    def step(self):
-        self.optimizer.zero_grad()
-        self.model(torch.ones(4, 3)).sum().backward()
-        self.optimizer.step()
-
-    def said(self, name="opt.keeps_the_worst"):
-        self.step()
-        self.step()  # only what changes is written
-        found = [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name]
-        return [one for one in found if one == one]
+class BestCase(KeepCase):
+    KEPT = "opt.keeps_the_worst"
 
     def anew(self):
         CORE.log.clear()
         WATCH.kept_bests._places.clear()
 
 
-class Keeps(KeepCase):
+class Keeps(BestCase):
     def test_what_is_monitored_and_its_sign(self):
         for monitor, sign, expected in (
             ("val_loss", 1, [1.0]),
@@ -284,7 +269,7 @@ class Keeps(KeepCase):
         self.assertEqual(self.said(), [1.0])
 
 
-class Silent(KeepCase):
+class Silent(BestCase):
     def test_sums_and_differences(self):
         best = INF
         total_loss = 0.0
@@ -397,7 +382,7 @@ class Silent(KeepCase):
         self.assertLessEqual(len(self.said()), 16)  # of state_dict, and of save
 
 
-class Frames(KeepCase):
+class Frames(BestCase):
     """That of the user keeps nothing that it would not keep."""
 
     def test_names_of_a_method(self):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import CORE, HooksCase, WATCH
+from hooks_case import CORE, KeepCase, WATCH, said
 
 INF = float("inf")
 
@@ -104,24 +104,13 @@ class NoPatience(Base):
         return self.worse_ones >= self.most
 
 
-class Patience(HooksCase):
+class Patience(KeepCase):
+    KEPT = "opt.patience_not_set_back"
     LOSSES = (0.9, 0.88, 0.95, 0.8, 0.85, 0.7, 0.6, 0.5)
-
-    def setUp(self):
-        super().setUp()
-        self.model = nn.Linear(3, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.step()
-
-    def step(self):
-        self.optimizer.zero_grad()
-        self.model(torch.ones(4, 3)).sum().backward()
-        self.optimizer.step()
 
     def said(self):
         self.step()
-        name = "opt.patience_not_set_back"
-        found = {e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name}
+        found = set(said(self.KEPT))
         CORE.log.clear()
         return {one for one in found if one == one}
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import CORE, HooksCase, WATCH
+from hooks_case import CORE, KeepCase, WATCH
 
 INF = float("inf")
 
@@ -55,25 +55,9 @@ class Forgetful:
         self.best_moved = max(self.best_moved, score)
 
 
-class Standing(HooksCase):
+class Standing(KeepCase):
+    KEPT = "opt.best_stays"
     SCORES = (0.3, 0.5, 0.4, 0.6, 0.7)
-
-    def setUp(self):
-        super().setUp()
-        self.model = nn.Linear(3, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.step()
-
-    def step(self):
-        self.optimizer.zero_grad()
-        self.model(torch.ones(4, 3)).sum().backward()
-        self.optimizer.step()
-
-    def said(self, name="opt.best_stays"):
-        self.step()
-        self.step()  # only what changes is written
-        found = [e[3] for e in CORE.log if e[0] == "scalar" and e[2] == name]
-        return [one for one in found if one == one]
 
     def said_of(self, offer, scores=SCORES, between=lambda score: None):
         CORE.log.clear()
