@@ -4,6 +4,7 @@
 #
 #   tests/bench/vs_traincheck.sh
 #   tests/bench/vs_traincheck.sh --json FILE --repeats 9 --limit 30
+#   tests/bench/vs_traincheck.sh online              vs_traincheck_online.py
 #
 # TrainCheck comes from the package registry (about 500 MB on disk, once), into an
 # environment of its own beside that of the tests, whose torch and numpy it uses
@@ -49,8 +50,13 @@ traincheck_environment() {
   echo "$env"
 }
 
+comparison=vs_traincheck.py
+if [ "${1:-}" = online ]; then
+  comparison=vs_traincheck_online.py
+  shift
+fi
 case " $* " in
-  *" --help "* | *" -h "*) exec python3 "$root/tests/bench/vs_traincheck.py" "$@" ;;
+  *" --help "* | *" -h "*) exec python3 "$root/tests/bench/$comparison" "$@" ;;
 esac
 if [ -z "${TRAINCHECK_TEST_PYTHON:-}" ]; then
   TRAINCHECK_TEST_PYTHON=$("$root/tools/setup.sh" | tail -n 1)
@@ -67,4 +73,4 @@ if [ -z "${TRAINCHECK_DIST:-}" ]; then
   TRAINCHECK_DIST=$(readlink -f "$root/bazel-bin/deploy/dist")
 fi
 export TRAINCHECK_DIST
-exec "$python" "$root/tests/bench/vs_traincheck.py" --traincheck "$traincheck" "$@"
+exec "$python" "$root/tests/bench/$comparison" --traincheck "$traincheck" "$@"

@@ -112,19 +112,19 @@ class TrainCheck(System):
         command = [self.programs / "python", "-c", code, *names]
         return json.loads(subprocess.check_output(command))
 
-    def _command(self, kind: str, name: str, *words) -> list:
+    def command(self, kind: str, name: str, *words) -> list:
         self.note(kind, name, *words)
         # By its interpreter: the first line of a script does not take long paths.
         return [self.programs / "python", self.programs / name, *words]
 
-    def _collect(self, kind: str, label: str, words: list, *more: str) -> dict:
+    def collect(self, kind: str, label: str, words: list, *more: str) -> dict:
         # A training with arguments is given as a shell script that has them.
         label_there = f'"$folder"/{label}'  # it runs in the folder of the trace
         line = " ".join(["exec python", *_script_words(label_there, words)])
         (self.folder / "train.sh").write_text(f'folder="{self.folder}"\n{line}\n')
         output = self.folder / label
         shutil.rmtree(output, ignore_errors=True)
-        command = self._command(
+        command = self.command(
             kind,
             "traincheck-collect",
             *("--pyscript", SCRIPT, "--shscript", "train.sh"),
@@ -139,15 +139,15 @@ class TrainCheck(System):
         return result
 
     def train(self, label: str, words: list) -> dict:
-        return self._collect("train", label, words)
+        return self.collect("train", label, words)
 
     def watch(self, label: str, words: list) -> dict:
         more = ("--invariants", "invariants.json")
-        return self._collect("watch", label, words, *more)
+        return self.collect("watch", label, words, *more)
 
     def infer(self, label: str) -> dict:
         words = ("-f", label, "-o", "invariants.json")
-        command = self._command("infer", "traincheck-infer", *words)
+        command = self.command("infer", "traincheck-infer", *words)
         done = self.run(command, "infer.log")
         if done.status != "ok":
             return {"status": done.status}
@@ -161,14 +161,14 @@ class TrainCheck(System):
 
     def check(self, label: str) -> dict:
         words = ("-f", label, "-i", "invariants.json", "-o", f"{label}-results")
-        command = self._command("check", "traincheck-check", *words)
+        command = self.command("check", "traincheck-check", *words)
         done = self.run(command, f"{label}-check.log")
         if done.status != "ok":
             return {"status": done.status}
         results = self.folder / f"{label}-results" / label
-        failed = [one["invariant"] for one in _objects(results / "failed.log")]
+        failed = [one["invariant"] for one in objects(results / "failed.log")]
         violated = {_identity(one): one["text_description"] for one in failed}
-        passed = len(_objects(results / "passed.log"))
+        passed = len(objects(results / "passed.log"))
         return {
             "status": "ok",
             "seconds": done.seconds,
@@ -186,7 +186,7 @@ def _lines(path: pathlib.Path) -> int:
         return sum(1 for _ in file)
 
 
-def _objects(path: pathlib.Path) -> list:
+def objects(path: pathlib.Path) -> list:
     """The JSON objects that a file has one after the other."""
     text, at, found = path.read_text(), 0, []
     decoder = json.JSONDecoder()

@@ -58,7 +58,7 @@ def trained(model, fault):
     return model.head.parameters()
 
 
-def train(model, train_loader, optimizer, times):
+def train(model, train_loader, optimizer, times, pause_s):
     """One epoch; the moment of each step's end goes to times."""
     model.train()
     for batch, (data, target) in enumerate(train_loader):
@@ -68,6 +68,7 @@ def train(model, train_loader, optimizer, times):
         optimizer.step()
         times.append(time.perf_counter())
         print(f"batch {batch} loss {loss.item():.4f}", flush=True)
+        time.sleep(pause_s)
 
 
 def test(model, test_loader):
@@ -87,6 +88,7 @@ def main():
     parser.add_argument("--fault", action="store_true")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batches", type=int, default=13, help="of an epoch")
+    parser.add_argument("--pause-ms", type=float, default=0, help="after a step")
     parser.add_argument("--times", help="file for the moment of each step's end")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -100,7 +102,7 @@ def main():
     scheduler = StepLR(optimizer, step_size=1, gamma=0.7)
     times = [time.perf_counter()]
     for _ in range(options.epochs):
-        train(model, train_loader, optimizer, times)
+        train(model, train_loader, optimizer, times, options.pause_ms / 1e3)
         test(model, test_loader)
         scheduler.step()
     if options.times:
