@@ -115,6 +115,8 @@ bool SetSerial(X509* certificate) {
 
 bool AddExtension(X509* certificate, X509* issuer, int kind,
                   const char* value) {
+  // The value is a text of OpenSSL's configuration: "hash" and "keyid" in it
+  // are taken from the certificates in the context.
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
   const Extension extension(
@@ -195,6 +197,7 @@ std::vector<std::string> HostsOf(X509* certificate) {
   std::vector<std::string> hosts;
   const Names names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  // Null where there are no alternative names, and their number is -1 then.
   for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
     // Other kinds (mail, URI) name no host.
@@ -262,6 +265,8 @@ absl::StatusOr<KeyAndCertificate> MakeServerCertificate(
   absl::StatusOr<Certificate> begun = Begin(*key, "traincheckd", lifetime);
   if (!begun.ok()) return begun.status();
   X509* const certificate = begun->get();
+  // For the handshakes of a server alone: the key signs no certificates and
+  // stands for no client.
   if (X509_set_issuer_name(certificate, X509_get_subject_name(issuer->get())) !=
           1 ||
       !AddExtension(certificate, issuer->get(), NID_basic_constraints,

@@ -181,6 +181,7 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
     return grpc::CompositeChannelCredentials(
         channel, TokenCredentials(files.token, /*must_exist=*/true));
   }
+  // The automatic token is for a daemon on this host and is sent nowhere else.
   if (kind != AddressKind::kLoopback) return channel;
   return grpc::CompositeChannelCredentials(
       channel, TokenCredentials(AutomaticTokenFile(PortOf(address)),
@@ -194,6 +195,7 @@ absl::StatusOr<AddressKind> KindOfAddress(absl::string_view address) {
     if (address.empty()) return NotAnAddress("unix:");
     return AddressKind::kSocket;
   }
+  // The last colon: those of an IPv6 address stand before it, in brackets.
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
   if (colon == absl::string_view::npos || colon == 0 ||
@@ -228,6 +230,8 @@ absl::Status CheckAddress(absl::string_view address, const ClientFiles& files) {
       absl::StartsWith(address, "unix:")) {
     return status;
   }
+  // Looked at beforehand: the channel connects later, and would only fail each
+  // of its calls.
   return CheckAuthority(files.tls_ca);
 }
 
@@ -235,6 +239,7 @@ absl::Status CheckListenAddress(absl::string_view address,
                                 const ServerFiles& files) {
   const absl::StatusOr<AddressKind> kind = KindOfAddress(address);
   if (!kind.ok()) return kind.status();
+  // Files that are named have to be right, whatever the address.
   if (HasTls(files)) return CheckServerFiles(files);
   if (*kind != AddressKind::kNetwork) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(

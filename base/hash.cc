@@ -7,6 +7,7 @@
 namespace traincheck {
 
 uint64_t StableHash(const std::string& bytes) {
+  // Stored values depend on function and seed, so that neither may ever change.
   return XXH64(bytes.data(), bytes.size(), /*seed=*/0);
 }
 

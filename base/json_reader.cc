@@ -63,6 +63,8 @@ bool JsonReader::Has(const char* key) const {
 }
 
 const nlohmann::json* JsonReader::Find(const char* key) {
+  // Behind the first error nothing is looked up: what else is wrong may follow
+  // from it.
   if (!status_.ok()) return nullptr;
   seen_.insert(key);
   const auto found = json_.find(key);

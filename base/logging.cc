@@ -45,6 +45,8 @@ class JsonMessage final : public spdlog::custom_flag_formatter {
 };
 
 std::unique_ptr<spdlog::formatter> NewFormatter(LogFormat format) {
+  // Only the message (%*) can hold text of others: the rest of the line is ours
+  // and is written as it is.
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   if (format == LogFormat::kText) {
     formatter->add_flag<PrintableMessage>('*').set_pattern(

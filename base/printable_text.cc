@@ -95,6 +95,7 @@ std::string EscapeUnprintable(std::string_view utf8) {
       absl::StrAppend(&text, "\\x{", absl::Hex(static_cast<uint8_t>(utf8[0])),
                       "}");
     }
+    // A byte that is not UTF-8 goes alone: the next one may begin a character.
     utf8.remove_prefix(escaped.has_value() ? escaped->bytes : 1);
   }
 }

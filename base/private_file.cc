@@ -51,6 +51,7 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
     if (n < 0) return Failed(path, errno);
     if (n == 0) return text;
     text.append(buffer, static_cast<size_t>(n));
+    // While it is read: a file without end must not fill the memory.
     if (text.size() > kMaxBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, " has more than ", kMaxBytes, " bytes"));
@@ -69,9 +70,11 @@ absl::Status Replace(const std::string& path, const std::string& text,
   // empty file under it.
   done = done && fchmod(fd, mode) == 0 && fsync(fd) == 0;
   done = done && rename(next.c_str(), path.c_str()) == 0;
+  // Before close, which may change it.
   const int error = errno;
   close(fd);
   if (done) return absl::OkStatus();
+  // The file may hold the secret already.
   unlink(next.c_str());
   return Failed(path, error);
 }

@@ -33,6 +33,7 @@ std::string RuntimeFolder() {
 
 absl::StatusOr<std::string> MakeRuntimeFolder() {
   std::string folder = RuntimeFolder();
+  // What is there already may be another user's and is looked at below.
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::ErrnoToStatus(errno, folder);
   }

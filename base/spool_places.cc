@@ -55,6 +55,7 @@ std::vector<std::string> SpoolFolders(const std::vector<SpoolPlace>& places) {
   for (const SpoolPlace& place : places) {
     const std::string below = absl::StrCat(place.folder, "/", place.below);
     add(below);
+    // Where nobody else may write to it, files lie in the named folder itself.
     if (place.kind == Kind::kNamed) add(place.folder);
     // Earlier versions spooled into /tmp/traincheck-UID itself.
     if (place.kind == Kind::kTemporary) add(below.substr(0, below.rfind('/')));

@@ -41,6 +41,7 @@ class WithoutSigpipe {
     pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
   }
   ~WithoutSigpipe() {
+    // One that was pending before is the program's own and stays.
     const timespec at_once = {};
     while (!was_pending_ && sigtimedwait(&sigpipe_, nullptr, &at_once) < 0 &&
            errno == EINTR) {
@@ -149,6 +150,8 @@ std::string Handshake(int fd, const Peer& peer, const std::string& ca_file) {
   SSL_set_alpn_protos(ssl.get(), kHttp2, sizeof kHttp2);
   if (!ca_file.empty()) ExpectHost(ssl.get(), peer.host);
   const bool agreed = SSL_connect(ssl.get()) == 1;
+  // The earliest error is the cause. The queue is the thread's, so that nothing
+  // is left in it for whoever asks next.
   const unsigned long error = ERR_peek_error();
   ERR_clear_error();
   if (ca_file.empty()) {

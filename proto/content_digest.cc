@@ -31,6 +31,8 @@ std::array<uint64_t, kDtypes> MakeDtypeHashes() {
 
 uint64_t FinishDigest(uint64_t sum, uint64_t bytes, Dtype dtype) {
   static const std::array<uint64_t, kDtypes> hashes = MakeDtypeHashes();
+  // Numbers without a name, kUnknown too, lie behind the table's end: all have
+  // the hash of the empty name.
   const uint64_t hash = hashes[static_cast<size_t>(dtype) % kDtypes];
   return MixWord(sum ^ MixWord(bytes ^ hash));
 }
@@ -38,6 +40,7 @@ uint64_t FinishDigest(uint64_t sum, uint64_t bytes, Dtype dtype) {
 uint64_t DigestOfZeros(uint64_t bytes, Dtype dtype) {
   uint64_t sum = 0;
   for (uint64_t word = 0; word < (bytes + 7) / 8; ++word) {
+    // A zero word leaves nothing of itself but its position.
     sum += MixWord((word + 1) * kDigestG);
   }
   return FinishDigest(sum, bytes, dtype);

@@ -19,6 +19,7 @@ template <typename Word>
 std::vector<Word> WordsBehind(std::string_view record, size_t fixed) {
   const std::string_view bytes = record.substr(fixed);
   std::vector<Word> words(bytes.size() / sizeof(Word));
+  // memcpy must not get the null pointer that an empty vector may have.
   if (words.empty()) return words;
   std::memcpy(words.data(), bytes.data(), words.size() * sizeof(Word));
   return words;
@@ -66,8 +67,12 @@ size_t FixedBytes(uint8_t type) {
 }
 
 bool FieldReader::Next() {
+  // A zero ends the fields: what follows fills the record up to its size.
   if (!ok_ || bytes_.empty() || bytes_[0] == '\0') return false;
+  // A tag is the number of the field and, in its two lowest bits, the kind of
+  // the value.
   uint64_t tag = 0;
+  // A larger number would be cut to that of another field.
   ok_ = TakeVarint(&bytes_, &tag) && (tag >> 2) <= UINT32_MAX;
   if (!ok_) return false;
   field_ = static_cast<Field>(tag >> 2);
@@ -120,10 +125,14 @@ bool RecordReader::Next() {
     return Fail("size " + std::to_string(size) + " is more than the " +
                 std::to_string(left) + " bytes left");
   }
+  // A type that this build does not know has no least size: it is passed over
+  // as a whole.
   size_t least = FixedBytes(header.type);
   if (static_cast<RecordType>(header.type) == RecordType::kInvalid) {
     return Fail("type 0 is invalid");
   }
+  // The bits of a State say how many digests follow. Once that is checked here,
+  // those who read them need no check.
   if (size >= least &&
       static_cast<RecordType>(header.type) == RecordType::kState) {
     StateRecord state;
@@ -161,6 +170,7 @@ uint64_t RecordReader::data_digest() const {
 }
 
 uint64_t RecordReader::grad_digest() const {
+  // The data's digest comes first, where it is there.
   const bool data_first = (Get<StateRecord>().content & kHasData) != 0;
   uint64_t digest;
   std::memcpy(&digest,

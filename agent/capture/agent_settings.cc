@@ -21,6 +21,7 @@ std::string LoadSettings() { return Loaded().Load(environ); }
 
 std::string SettingOf(const char* variable) {
   const char* const set = std::getenv(variable);
+  // A variable that is set to nothing hides the file's value, too.
   if (set != nullptr) return set;
   for (const auto& [name, value] : SettingsOfFile()) {
     if (name == variable) return value;

@@ -29,6 +29,8 @@ bool IsParameter(const CallContent& content, PyObject* name) {
 
 }  // namespace
 
+// An argument has the number of its parameter, however it was passed, so that
+// one that was not given leaves a gap and moves no other.
 void CallContent::WriteArguments(const CallArguments& arguments,
                                  FieldWriter* out,
                                  Definitions* definitions) const {

@@ -25,6 +25,8 @@ const ProcessRecorder::OpenBackward* ForeignParent(const ThreadRecorder& thread,
   return &process.open_backwards().back();
 }
 
+// By object: a call is outermost also within one of another object, as an
+// optimizer within one that wraps it.
 bool IsOutermost(const std::vector<OpenCall>& open, Category category,
                  const void* self) {
   return std::none_of(open.begin(), open.end(), [&](const OpenCall& call) {
@@ -100,6 +102,8 @@ void WriteRaised(ThreadRecorder& thread, const CallEndRecord& end) {
   FieldWriter out(buffer.bytes, sizeof buffer, end);
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process != nullptr) {
+    // The class alone: its text may hold anything of the user's
+    // (docs/privacy.md).
     out.Unsigned(Field::kException, process->definitions().String(
                                         QualifiedTypeName(exception.type())));
   }
@@ -147,13 +151,16 @@ CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
                          const CallArguments& arguments, uint8_t flags) {
   const OwnTimeOfCall time(IsOneOfMany(function));
   PyObject* self = arguments.first();
+  // Never null: a thread's recorder belongs to that of its process.
   ProcessRecorder& process = *ProcessRecorder::GetIfMade();
+  // Another thread may have closed a step since this ring's last record.
   thread.SyncWith(process.closed_steps());
   std::vector<OpenCall>& open = thread.open_calls();
   const Category category = function.category_number;
   const OpenCall* parent = open.empty() ? nullptr : &open.back();
   const auto* foreign =
       parent == nullptr ? ForeignParent(thread, process) : nullptr;
+  // Counts go from call to call, so that nobody walks the stack for them.
   OpenCall call = {thread.NextCall(), self, category,
                    parent == nullptr ? 0 : parent->forwards,
                    parent == nullptr ? 0 : parent->backwards};
@@ -213,6 +220,8 @@ void EndCall(const CallInProgress& call, const Function& function,
              g_capture_mode == CaptureMode::kAll) {
     WriteTellingEnd(*thread, end, *function.content, result, output_flags);
   } else {
+    // Without content also where the step is not sampled: the begin has said
+    // so.
     thread->Append(end, RecordType::kCallEnd, output_flags);
   }
 }

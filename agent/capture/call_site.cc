@@ -24,6 +24,7 @@ std::optional<uint32_t> DefineSite(Definitions& definitions, PyObject* code,
                           Utf8(function.get()), caller);
 }
 
+// Places are compared within this process alone, so any hash will do.
 uint64_t Mix(uint64_t hash, uint64_t word) {
   return (hash ^ word) * 0x9E3779B97F4A7C15u ^ (hash >> 29);
 }
@@ -57,6 +58,7 @@ CallSites::Code& CallSites::Look(PyObject* code) {
 
 uint32_t CallSites::SiteIn(PyObject* code, PyFrameObject* frame, int callers) {
   Code& entry = Look(code);
+  // A forked child has rings of its own, in which no site is defined yet.
   if (entry.generation != g_generation) {
     entry.sites.clear();
     entry.generation = g_generation;
@@ -133,6 +135,8 @@ uint32_t CallSites::OfCaller() {
   while (frame != nullptr) {
     const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
     const Code& entry = Look(code.get());
+    // Only our stand-ins are passed over. A call from library code has no site:
+    // the user did not write it.
     if (!entry.is_ours) {
       return entry.is_user ? SiteIn(code.get(), frame, 0) : 0;
     }
@@ -151,6 +155,7 @@ uint64_t CallSites::Place(std::string_view torch) {
        ++looked) {
     const Ref code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
     Code& entry = Look(code.get());
+    // Kept for each code object: torch's folder is always the same.
     if (!entry.is_place) {
       const Ref file = Attribute(code.get(), "co_filename");
       const std::string_view name = Utf8(file.get());

@@ -130,6 +130,7 @@ void ValueWriter::Integer(PyObject* value) {
 
 void ValueWriter::Text(std::string_view text, PyObject* value,
                        ValueDetail detail) {
+  // A program may make texts without end, and the table of strings only grows.
   if (detail.text && definitions_.strings() < kMaxTexts) {
     const uint32_t id = definitions_.String(text.substr(0, kMaxTextBytes));
     out_.Unsigned(Field::kValueString, id);
@@ -144,6 +145,8 @@ void ValueWriter::Tensor(PyObject* value, ValueDetail detail) {
   const size_t size = EncodeTensor(value, detail.autograd, bytes);
   out_.Bytes(Field::kValueTensor, {bytes, size});
   if (!detail.digest) return;
+  // A tensor that cannot be read here has no digest, and nothing stands for
+  // one.
   const std::optional<TensorView> view = TensorView::Of(value);
   if (view.has_value()) {
     out_.Word(Field::kValueDigest, view->Digest().digest);
@@ -159,6 +162,7 @@ void ValueWriter::Sequence(PyObject* value, ValueDetail detail) {
     PyObject* element =
         tuple ? PyTuple_GetItem(value, i) : PyList_GetItem(value, i);
     out_.Unsigned(Field::kElement, static_cast<uint64_t>(i));
+    // An element that is a container itself is recorded by its class alone.
     if (!Plain(element, detail)) Type(element);
   }
 }
@@ -170,6 +174,7 @@ void ValueWriter::Mapping(PyObject* value, ValueDetail detail) {
   Py_ssize_t at = 0;
   for (Py_ssize_t i = 0;
        i < kMaxElements && PyDict_Next(value, &at, &key, &element); ++i) {
+    // The text of any other key might come from code of the user's.
     if (!PyUnicode_Check(key)) continue;
     const std::string_view name = Utf8(key);
     out_.Unsigned(Field::kElementKey,

@@ -43,6 +43,7 @@ class Entry {
       dtype_ = definitions.String(facts.dtype);
       shape_ = std::move(facts.shape);
     } else if (PyFloat_Check(value) || PyLong_Check(value)) {
+      // True and False are integers to Python and become 1 and 0.
       number_ = PyFloat_AsDouble(value);
       if (PyErr_Occurred() != nullptr) {
         DropException();  // an integer beyond all doubles
@@ -76,6 +77,7 @@ class Entry {
 void RecordBytes(StatePoint point, uint32_t variable, std::string_view bytes,
                  std::string_view dtype) {
   ThreadRecorder* thread = CurrentThread();
+  // A state without a variable could be found by nobody.
   if (thread == nullptr || variable == 0) return;
   const DigestSum sum = SumWords(bytes.data(), bytes.size());
   StateWithDigest record = {};
@@ -94,6 +96,7 @@ DigestsRead ReadDigests(PyObject* tensors, std::string* digests) {
     if (!tensor) return DigestsRead::kNoSequence;
     if (!TorchApi::IsTensor(tensor.get())) return DigestsRead::kNotAll;
     const auto summary = SummaryOf(tensor.get());
+    // A digest that is left out would move all behind it.
     if (!summary) return DigestsRead::kNotAll;
     char bytes[sizeof(uint64_t)];
     std::memcpy(bytes, &summary->content.digest, sizeof bytes);

@@ -10,6 +10,7 @@ namespace traincheck::agent {
 namespace {
 
 bool Malformed() {
+  // The exception of what failed says more and stays.
   if (PyErr_Occurred() == nullptr) {
     PyErr_SetString(PyExc_TypeError, "malformed specification of content");
   }
@@ -117,6 +118,8 @@ bool SetContent(PyObject* spec, Function* function) {
         !ReadReturns(PyTuple_GetItem(spec, 2), content.get())) {
       return Malformed();
     }
+    // Known beforehand: each call decides by it whether it switches overrides
+    // of tensors off.
     content->reads_attributes = ReadsAttributes(*content);
     facts.tells_return = content->returns;
   }

@@ -16,6 +16,8 @@ PyObject* DefineObjectFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   PyObject* value;
   const char* path = "";
   ObjectFacts facts;
+  // The formats I and K check no range, here and below: numbers come from hooks
+  // of our own.
   if (!Parse(args, kwargs, "OI|sII", names, &value, &facts.kind, &path,
              &facts.root, &facts.wrapped)) {
     return nullptr;

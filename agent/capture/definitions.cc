@@ -98,6 +98,7 @@ uint32_t Definitions::String(std::string_view text) {
 }
 
 uint32_t Definitions::StringId(std::string_view text, bool keep) {
+  // Longer texts that begin alike share a number.
   const std::string key(text.substr(0, kMaxStringBytes));
   const auto known = strings_.find(key);
   if (known != strings_.end()) return known->second;
@@ -118,6 +119,7 @@ uint32_t Definitions::KnownString(std::string_view text) const {
 }
 
 uint32_t Definitions::Function(const FunctionFacts& facts) {
+  // The number is taken only with the definition, so that numbers have no gaps.
   Definition def(*this, functions_ + 1);
   def.Text(Field::kName, facts.name);
   def.Text(Field::kCategory, facts.category);
@@ -207,6 +209,8 @@ bool Definition::Commit(RecordType type) {
   const uint64_t now_us = MonotonicNs() / 1000;
   const size_t size =
       out_.Finish(type, 0, static_cast<uint32_t>(now_us - all_.last_us_));
+  // A definition that lacks one of its texts is not written at all: its next
+  // use tries again.
   if (!complete_ || size == 0) return false;
   if (!all_.Put(buffer_.get(), size, keep_)) return false;
   // Times are told as differences: one that was not committed must not count.

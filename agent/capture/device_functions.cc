@@ -32,6 +32,7 @@ PyObject* CopyToHost(PyObject*, PyObject* args, PyObject* kwargs) {
     if (TorchApi::IsTensor(tensor.get())) {
       view = DeviceView::Of(tensor.get(), devices.cpu_is_device_for_testing());
     }
+    // All or none: they are copied by one launch and come together.
     if (!view) return PyLong_FromLong(0);
     views.push_back(*std::move(view));
   }

@@ -67,6 +67,8 @@ DeviceStates& DeviceStates::Get() {
 
 DeviceStates::BatchPointer DeviceStates::Take(int device, size_t most) {
   BatchPointer batch;
+  // Batches are used again, since their tables keep the memory that they have
+  // grown to.
   if (free_.empty()) {
     batch = std::make_unique<Batch>();
   } else {
@@ -95,6 +97,7 @@ uint64_t DeviceStates::Call::Add(const DeviceView& view) {
     found = batches_.end() - 1;
   }
   Batch& batch = **found;
+  // What is beyond the room of one launch is unreadable and not split.
   if (batch.tables.chunks() + DigestTables::ChunksOf(content) >
       DigestTables::kMaxChunks) {
     return 0;
@@ -120,6 +123,7 @@ DeviceStates::Call::~Call() {
 
 uint64_t DeviceStates::Copy(const std::vector<DeviceView>& views) {
   uint64_t bytes = 0;
+  // Copies of one launch come together, so the tensors must lie on one device.
   for (const DeviceView& view : views) {
     if (view.device != views.front().device) return 0;
     if (!DigestTables::Takes(view.content)) return 0;
@@ -148,6 +152,8 @@ bool DeviceStates::Begin(BatchPointer batch) {
     batch->launch = begun.launch;
     batch->period = period_;
     ++periods_[period_].pending;
+    // A program that never asks for times must not keep a period for each of
+    // its steps.
     if (periods_.size() > kMaxPeriods) periods_.erase(periods_.begin());
     pending_.push_back(std::move(batch));
     return true;
@@ -165,6 +171,7 @@ void DeviceStates::PollPending() {
                                     [&](const BatchPointer& batch) {
                                       return batch->launch == result.launch;
                                     });
+    // Given up meanwhile: its numbers have their entries already.
     if (found == pending_.end()) return;
     BatchPointer batch = std::move(*found);
     pending_.erase(found);
@@ -184,6 +191,8 @@ std::optional<uint64_t> DeviceStates::TakeTicks(uint64_t period) {
   uint64_t ns = 0;
   const auto end = periods_.upper_bound(period);
   for (auto one = periods_.begin(); one != end; ++one) {
+    // A launch that has not ended leaves the sum open: the same period is asked
+    // for again.
     if (one->second.pending != 0) return std::nullopt;
     ns += one->second.ns;
   }
@@ -209,6 +218,7 @@ void DeviceStates::KeepCopies(const Batch& batch, const DeviceWord* words) {
     if (words == nullptr) break;
     copies.contents.emplace_back(reinterpret_cast<const char*>(words),
                                  content.bytes);
+    // Each content begins on a word (DigestTables::AddCopied).
     words += (content.bytes + 7) / 8;
   }
   copies_.push_back(std::move(copies));
@@ -224,6 +234,7 @@ void DeviceStates::Write(const Batch& batch, const DigestWords* words) {
     record.record.first = batch.first + first;
     for (size_t i = 0; i < count; ++i) {
       DeferredDigest& entry = record.digests[i];
+      // Unreadable until there is a result: nothing is guessed.
       entry = {0, kDeferredUnreadable};
       if (words == nullptr) continue;
       const Content& content = batch.contents[first + i];

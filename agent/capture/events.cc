@@ -44,6 +44,8 @@ void MarkClosedStep(ThreadRecorder* thread, ProcessRecorder& process,
   thread->Append(mark, RecordType::kMark,
                  static_cast<uint8_t>(MarkKind::kStepClosed));
   thread->SyncWith(process.closed_steps());
+  // The agent has no thread of its own: at steps and marks it looks after its
+  // relay and its definitions.
   process.Tend();
 }
 
@@ -88,6 +90,7 @@ void RecordMark(MarkKind kind, uint32_t object, uint64_t value) {
 void RecordUncleanExit(PyObject* exception) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return;
+  // The mark says why, so that the rank is not taken for one that was killed.
   const bool interrupt =
       PyErr_GivenExceptionMatches(exception, PyExc_KeyboardInterrupt) != 0;
   MarkRecord mark = {};
@@ -110,7 +113,9 @@ void SetCaptureMode(CaptureMode mode) {
   const bool was_off = g_capture_mode == CaptureMode::kOff;
   MarkRecord mark = {};
   mark.value = static_cast<uint64_t>(mode);
-  // The mark itself is recorded in any case.
+  // The mark itself is recorded in any case, though off writes nothing: where
+  // recording begins again the mode changes before its mark, where it ends
+  // behind it.
   if (was_off) g_capture_mode = mode;
   if (was_off) thread->WriteClockSync();
   thread->Append(mark, RecordType::kMark,
@@ -192,6 +197,7 @@ bool StepTrainingForward() {
 
 void StepBackward() {
   TellStepRule([](StepRule& rule) {
+    // A backward closes no step; the rule only takes note of it.
     rule.Backward();
     return false;
   });
@@ -209,6 +215,7 @@ bool StepExit() {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return false;
   ProcessRecorder& process = *ProcessRecorder::GetIfMade();
+  // Each thread that trains has a loop of its own, whose last step is open.
   const uint64_t before = process.closed_steps();
   const uint64_t ended = process.step_rules().EndAll();
   for (uint64_t i = 0; i < ended; ++i) {

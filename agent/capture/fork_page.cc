@@ -24,6 +24,7 @@ constinit Kept g_kept = {};
 }  // namespace
 
 void SetRecording(bool on) {
+  // In both places, because a fork wipes the page alone.
   g_kept.recording = on;
   g_fork_page.recording.store(on, std::memory_order_relaxed);
 }

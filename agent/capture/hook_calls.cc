@@ -17,6 +17,8 @@ class InHook {
     if (t_thread == nullptr || process == nullptr) return;
     t_thread->set_in_hook(true);
     process->TendChild();
+    // Hooks run at roots and steps: often enough to write what devices have
+    // computed, and never within an inner call.
     DeviceStates::Get().Poll();
   }
   ~InHook() {  // another recorder if the hook forked
@@ -118,6 +120,7 @@ Ref AskHook(PyObject* callback, PyObject* argument, const std::string& name) {
 
 PyObject* CallWithHooks(PyObject* fn, const CallArguments& call,
                         const Hooks& hooks, const std::string& name) {
+  // Made once for both hooks: what one has seen is what the other sees.
   const Ref positional = PositionalTuple(call);
   const Ref keywords = KeywordDict(call);
   if (!positional || !keywords) {

@@ -68,6 +68,8 @@ void PutClasses(PyObject* object, Definition* def) {
 // The variables from `begin` on, as many as go into one record.
 void PutPart(const std::vector<uint32_t>& variables, size_t begin,
              Definition* def) {
+  // The first part replaces what was said before; those behind it go on with
+  // it.
   if (begin != 0) def->Number(Field::kPartBegin, begin);
   const size_t end = std::min(begin + kMaxVariablesInPart, variables.size());
   for (size_t i = begin; i < end; ++i) {
@@ -165,6 +167,7 @@ void DefineReplicaGroup(const ReplicaGroup& group) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return;
   size_t begin = 0;
+  // At least once: a group without variables still has its ranks.
   do {
     Definition def(process->definitions(), group.id, 0, kKeep);
     if (begin == 0) {

@@ -22,6 +22,8 @@ constexpr Constant Of(const char* name, Enum value) {
   return {name, static_cast<int>(value)};
 }
 
+// The hooks' names for numbers of the record format, which are written down in
+// record_format.h alone.
 constexpr Constant kConstants[] = {
     Of("POINT_CONSTRUCTION", StatePoint::kConstruction),
     Of("POINT_WRAP_END", StatePoint::kWrapEnd),

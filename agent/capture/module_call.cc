@@ -21,6 +21,7 @@ constexpr Py_ssize_t kMaxSearched = 16;
 constexpr char kTracedClass[] = "torch.fx.graph_module.GraphModule.__new__.";
 
 bool DefinesForward(PyObject* type) {
+  // Members of the class itself: a forward that it inherits is its base's.
   const Ref members = Attribute(type, "__dict__");
   const Ref forward(members ? PyMapping_GetItemString(members.get(), "forward")
                             : nullptr);
@@ -77,6 +78,7 @@ bool HoldsNothing(PyObject* module) {
 }
 
 void Replan(PyObject* type, Function* forward) {
+  // Held while it runs, since it may put another one in its place.
   const Ref callback = Ref::Borrow(ForwardPlan::Get().callback.get());
   const Ref spec = callback ? AskHook(callback.get(), type, "forward plan")
                             : Ref::Borrow(Py_None);
@@ -134,6 +136,7 @@ bool SearchGradFn(PyObject* result) {
 }
 
 uint8_t OutputFlags(PyObject* result, uint8_t begin_flags) {
+  // Inner module calls are the many and are not searched.
   if (result == nullptr || (begin_flags & kRootModuleCall) == 0) return 0;
   const TorchApi::WithoutOverrides direct;
   return SearchGradFn(result) ? kOutputSearched | kOutputHasGradFn
@@ -160,6 +163,8 @@ PyObject* CallModule(PyObject* object, PyObject* const* arguments,
                      size_t nargsf, PyObject* names) {
   auto* self = reinterpret_cast<Wrapper*>(object);
   ThreadRecorder* thread = CurrentThread();
+  // While torch.jit.trace follows the thread, even a question for an attribute
+  // would add operations to the user's graph.
   const bool plain = thread == nullptr || thread->in_hook() ||
                      VectorcallArgumentCount(nargsf) < 1 || TorchApi::Tracing();
   Function* forward = plain ? nullptr : ForwardOf(arguments[0]);

@@ -16,6 +16,8 @@ PyObject* OwnType(PyObject* type) {
   // Two are made where replicate is put upon fully_shard.
   constexpr int kMostMade = 4;
   for (int made = 0; made < kMostMade && IsOfDistributed(type); ++made) {
+    // Made classes have two bases: one of torch's and the module's own class.
+    // Classes that torch.distributed itself defines have not.
     const Ref bases = Attribute(type, "__bases__");
     if (!bases || !PyTuple_Check(bases.get()) ||
         PyTuple_Size(bases.get()) != 2 ||

@@ -110,6 +110,7 @@ int HasChanged(PyObject* part, Content* now) {
   }
   const Ref reference(PyObject_GetAttr(part, Name().module));
   const Ref module = reference ? Referent(reference.get()) : Ref();
+  // A module that is gone counts as unchanged: nothing of it is left to read.
   if (!module) return PyErr_Occurred() != nullptr ? -1 : 0;
   const Ref known(PyObject_GetAttr(part, Name().content));
   if (!known || !now->Read(module.get())) return -1;
@@ -180,6 +181,7 @@ bool CollectRows(PyObject* rows, PyObject* table, PyObject* variables,
 bool CollectPart(PyObject* part, PyObject* variables, PyObject* tensors) {
   const Ref sharded(PyObject_GetAttr(part, Name().sharded));
   if (!sharded) return false;
+  // FSDP exchanges the tensors: where they are is known to the hook alone.
   if (PySet_Size(sharded.get()) != 0) {
     PyObject* const arguments[] = {part, variables, tensors};
     return static_cast<bool>(Ref(PyObject_VectorcallMethod(
@@ -202,6 +204,7 @@ PyObject* CollectParameters(PyObject*, PyObject* args) {
     return nullptr;
   }
   const Py_ssize_t size = PyList_Size(parts);
+  // As in ChangedParts, what is called may change the list.
   for (Py_ssize_t i = 0; i < size && i < PyList_Size(parts); ++i) {
     const Ref part = Ref::Borrow(PyList_GetItem(parts, i));
     const int is_mine = mine != 0 ? IsMine(part.get()) : 1;
@@ -247,6 +250,8 @@ PyObject* Addresses(PyObject*, PyObject* lists) {
     PyObject* list = PyList_GetItem(lists, i);
     const Py_ssize_t size = PySequence_Size(list);
     if (size < 0) return nullptr;
+    // The size in front keeps two lists apart from one that has the items of
+    // both.
     Append(&bytes, static_cast<uint64_t>(size));
     for (Py_ssize_t k = 0; k < size; ++k) {
       const Ref item(PySequence_GetItem(list, k));

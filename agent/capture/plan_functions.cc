@@ -53,6 +53,7 @@ PyObject* SwitchFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   if (!Parse(args, kwargs, "Op", names, &wrapper, &active)) return nullptr;
   Function* function = FunctionOf(wrapper);
   if (function == nullptr) return nullptr;
+  // The skeleton stays on: steps, stages and state are derived from it.
   if (function->detail) function->active = active != 0;
   return None();
 }
@@ -63,6 +64,7 @@ PyObject* TellSwitchFunction(PyObject*, PyObject* wrapper) {
   if (function == nullptr) return nullptr;
   const MarkKind kind =
       function->active ? MarkKind::kFunctionOn : MarkKind::kFunctionOff;
+  // Without a definition nobody would know which function the mark is about.
   if (const uint32_t id = FunctionId(*function); id != 0) {
     RecordMark(kind, 0, id);
   }

@@ -86,8 +86,11 @@ bool PlanInbox::Receive(int socket) {
   header.msg_controllen = sizeof control;
   const ssize_t size =
       recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  // The end of the connection reads as nothing, too: whoever polls it sees it.
   if (size <= 0) return false;
   const Descriptors files(header);
+  // The relay's answers to rings are messages as well and say nothing that is
+  // needed here.
   if (!IsPlan(message, static_cast<size_t>(size))) return true;
 
   PlanChange change = {message.version, message.from_step, {}};

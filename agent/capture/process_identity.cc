@@ -84,6 +84,8 @@ std::string ScriptOf(const std::vector<std::string>& arguments) {
 
 ProcessIdentity IdentifyProcess(const System& system) {
   ProcessIdentity identity;
+  // A spawned process runs a line of multiprocessing's: the script is that of
+  // the process which the user started.
   const uint32_t top = TopOfSpawnChain(system, system.pid);
   const std::vector<std::string> arguments = Arguments(system, top);
   const ProcessStat stat = ReadStat(system, system.pid);
@@ -113,6 +115,7 @@ ProcessIdentity IdentifyProcess(const System& system) {
 
 ProcessIdentity IdentifyForkedChild(const System& system,
                                     const ProcessIdentity& ancestor) {
+  // Run, attempt, script and versions are the ancestor's.
   ProcessIdentity identity = ancestor;
   const ProcessStat stat = ReadStat(system, system.pid);
   identity.pid = system.pid;

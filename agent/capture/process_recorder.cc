@@ -101,6 +101,7 @@ ProcessRecorder* ProcessRecorder::Get() {
   const std::string error = process->Open(g_ancestor);
   if (!error.empty()) {
     delete process;
+    // Off for good: each further record would fail in the same way.
     SetRecording(false);
     // Of workers there are many, and each would say the same.
     if (g_ancestor == nullptr) LogLine("recording is off: " + error);
@@ -180,6 +181,8 @@ void ProcessRecorder::SettleRun(const std::string& run) {
 ThreadRecorder* ProcessRecorder::AddThread() {
   Tend();
   ThreadRecorder* free = nullptr;
+  // A ring of a thread that has ended is used again, so that a program which
+  // makes threads without end needs few. The emptiest one loses least.
   for (const auto& thread : threads_) {
     if (thread->in_use()) continue;
     if (free == nullptr || thread->ring().backlog() < free->ring().backlog()) {
@@ -254,13 +257,17 @@ void ProcessRecorder::RefuseEvents(bool refuse) {
 }
 
 void ProcessRecorder::Tend() {
+  // First: while definitions wait for room every event is refused.
   definitions_->Retry();
+  // The overflow ring refuses all records, and so reports its drops only here.
   if (overflow_ring_ != nullptr) overflow_ring_->ReportDrops();
   if (link_.Tend() == RelayLink::State::kDead && !gave_up_) RestartRelay();
 }
 
 void ProcessRecorder::TendChild() {
   if (identity_.kind == ProcessKind::kMain) return;
+  // Calls with hooks may come by the thousand in a second, and each look at the
+  // relay is a system call.
   const uint64_t now_ns = MonotonicNs();
   if (now_ns - tended_ns_ < kTendChildNs) return;
   tended_ns_ = now_ns;
@@ -275,6 +282,7 @@ void ProcessRecorder::RestartRelay() {
     // The new relay has to know whom it serves.
     [[maybe_unused]] const bool told = definitions_->Process(identity_);
     why = link_.Restart(RelayProgram());
+    // A start that failed is tried again at a later mark.
     if (why.empty() || link_.may_restart()) return;
   }
   gave_up_ = true;
@@ -286,6 +294,7 @@ void ProcessRecorder::RestartRelay() {
 
 bool ProcessRecorder::Settled() {
   definitions_->Retry();
+  // Without a relay nothing more is taken, and waiting would be for nothing.
   if (link_.Tend() != RelayLink::State::kAlive) return true;
   const auto drained = [](const auto& ring) { return ring->drained(); };
   return definitions_->ring().drained() &&
@@ -309,6 +318,8 @@ ThreadRecorder* CurrentThreadSlow() {
   if (t_thread == nullptr) {
     t_refused = g_generation;
   } else {
+    // A destructor runs only in threads that have touched the object: it frees
+    // the ring for the next thread.
     t_end.Arm();
   }
   return t_thread;

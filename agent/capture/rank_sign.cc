@@ -22,6 +22,7 @@ std::optional<RankSign> SignOf(const System& system, uint32_t pid) {
   const size_t at = maps.rfind(std::string("/memfd:") + kSign);
   if (at == std::string::npos) return std::nullopt;
   const size_t place = maps.find(kSign, at) + sizeof kSign - 1;
+  // A place has no colon, so the first one ends it.
   const size_t run = maps.find(':', place);
   const size_t end = maps.find_first_of(" \n", place);
   if (run == std::string::npos || run >= end) return std::nullopt;
@@ -45,6 +46,7 @@ void PutUpRankSign(const std::string& place, const std::string& run) {
   // Never touched: the mapping needs no content, and no page.
   void* sign = mmap(nullptr, kSignBytes, PROT_READ, MAP_SHARED, fd, 0);
   if (sign != MAP_FAILED) g_sign = sign;
+  // The mapping keeps the file, and with it the name in /proc.
   close(fd);
 }
 

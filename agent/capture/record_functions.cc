@@ -22,6 +22,7 @@ constexpr long kPollNs = 1'000'000;
 
 // Of the process that multiprocessing started this one for; 0: it did not.
 uint32_t StartedFor() {
+  // Looked up, not imported: what multiprocessing started has the module.
   PyObject* module =
       PyDict_GetItemString(PyImport_GetModuleDict(), "multiprocessing.process");
   const Ref ask = module ? Attribute(module, "parent_process") : Ref();
@@ -46,6 +47,8 @@ PyObject* SetProcessKind(PyObject*, PyObject* args, PyObject* kwargs) {
   }
   if (ProcessRecorder* process = ProcessRecorder::Get()) {
     const auto made = static_cast<ProcessKind>(kind);
+    // Only a worker has a pass. Its seed may be 0, so a process without one has
+    // none.
     process->SetKind(made, worker_id, StartedFor(),
                      made == ProcessKind::kWorker
                          ? std::optional<uint64_t>(seed)
@@ -217,6 +220,7 @@ PyObject* RecordUncleanExitFunction(PyObject*, PyObject* exception) {
 // The digests that devices still compute.
 PyObject* FinishStates(PyObject*, PyObject*) {
   if (ProcessRecorder::GetIfMade() != nullptr) {
+    // Before the flush: what comes is records that have to go as well.
     DeviceStates::Get().Finish(ExitWaitSeconds());
   }
   return None();

@@ -56,6 +56,7 @@ std::string RelayLink::Start(const std::string& program) {
 }
 
 std::string RelayLink::Restart(const std::string& program) {
+  // Counted before it is tried: a start that fails uses up a try as well.
   ++restarts_;
   if (OwnsDescriptor()) close(socket_);
   socket_ = -1;
@@ -73,6 +74,7 @@ std::string RelayLink::StartNumber(const std::string& program, int number) {
   if (listener < 0) return Failed("socket");
   std::string error;
   address_ = BindAnywhere(listener);
+  // What the kernel notes at listen() and shows to whoever connects.
   maker_pid_ = static_cast<uint32_t>(getpid());
   maker_uid_ = geteuid();
   if (address_.empty() || listen(listener, kBacklog) != 0) {
@@ -172,6 +174,7 @@ void RelayLink::SendWaiting() {
     RingWriter& ring = *rings_[sent_];
     const int file = ring.fd();
     if (file < 0) {
+      // Counted as sent, so that rings behind it still go.
       LogOnce("ring file",
               "the program has closed files of traincheck: records of some "
               "threads cannot be delivered by another relay");
@@ -220,6 +223,8 @@ RelayLink::State RelayLink::Look(bool* has_messages) const {
 void RelayLink::Abandon() {
   if (OwnsDescriptor()) close(socket_);
   socket_ = -1;
+  // A child that kept these open would hold the memory of rings whose process
+  // is gone.
   for (RingWriter* ring : rings_) ring->CloseFile();
 }
 

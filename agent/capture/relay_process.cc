@@ -81,6 +81,7 @@ int RunInner(void* argument) {
     execve(launch.program, arguments, launch.environment);
   }
   launch.error = errno;
+  // Not exit: the memory is the training's, and its handlers would run.
   _exit(127);
 }
 
@@ -118,6 +119,8 @@ class Environment {
     owner_ = "TRAINCHECK_OWNER_PID=" + std::to_string(getpid());
     start_ = "TRAINCHECK_RELAY_START=" + std::to_string(number);
     for (char** variable = environ; variable && *variable; ++variable) {
+      // The relay must not load the agent itself, gets the settings of the file
+      // as variables, and has an owner and a number of its own below.
       if (Named(*variable, "LD_PRELOAD=")) continue;
       if (Named(*variable, "TRAINCHECK_OWNER_PID=")) continue;
       if (Named(*variable, "TRAINCHECK_RELAY_START=")) continue;
@@ -139,6 +142,7 @@ class Environment {
   static std::vector<std::string> LinesOfFile() {
     std::vector<std::string> lines;
     for (const auto& [name, value] : SettingsOfFile()) {
+      // The environment goes before the file, as in SettingOf.
       if (getenv(name.c_str()) == nullptr) lines.push_back(name + "=" + value);
     }
     return lines;
@@ -174,6 +178,7 @@ int RunKept(Launch* launch, char* keeper_stack_end) {
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_BLOCK, &all, &before);
+  // Without CLONE_VFORK, which would wait until the keeper ends.
   const int keeper = clone(RunKeeper, keeper_stack_end, CLONE_VM, launch);
   const int error = keeper < 0 ? errno : 0;
   while (keeper > 0 && !launch->started.load(std::memory_order_acquire)) {
@@ -202,6 +207,7 @@ int StartRelay(const std::string& program, int listening_socket, int number) {
   } else {
     launch.inner_stack_end = static_cast<char*>(stacks) + kStackBytes;
     char* outer_stack_end = static_cast<char*>(stacks) + 2 * kStackBytes;
+    // The first process of a container would adopt the relay itself.
     if (getpid() == 1) {
       error = RunKept(&launch, outer_stack_end);
     } else {

@@ -5,8 +5,10 @@
 namespace traincheck::agent {
 
 void SiteRules::AddLibraryFolder(std::string_view folder) {
+  // A prefix of every path: no code would be the user's.
   if (folder.empty() || folder == "/") return;
   std::string with_slash(folder);
+  // Without the slash, /opt/lib would cover /opt/library, too.
   if (with_slash.back() != '/') with_slash += '/';
   folders_.push_back(std::move(with_slash));
 }

@@ -67,6 +67,8 @@ Ref HookCode() {
 // False: an exception is set.
 bool RunHooks(PyObject* core_module) {
   const Ref globals(PyDict_New());
+  // Compiled code is for the Python of the build alone; any other version
+  // compiles the sources.
   const Ref sources = HookSources();
   const Ref compiled = HookCode();
   const Ref code(Py_CompileString(kBootstrapSource[0].text,
@@ -143,6 +145,7 @@ bool BindTorch() {
     TurnOff("there is no " + missing);
     return false;
   }
+  // Without the shim everything is recorded all the same, only more slowly.
   const std::string slow = TensorShim::Bind(torch);
   if (!slow.empty()) {
     LogOnce("tensor shim",
@@ -153,6 +156,7 @@ bool BindTorch() {
 }
 
 void Start(PyObject* core_module) {
+  // First of all: the settings may say that nothing is to be done.
   const std::string wrong = LoadSettings();
   if (!wrong.empty()) {
     TurnOff(wrong);

@@ -128,6 +128,7 @@ class VariableReader {
 
   void ReadGrad(PyObject* tensor, bool is_leaf) {
     const Ref grad = GradOf(tensor, is_leaf);
+    // That there is none is a finding of its own and no failure to read.
     if (grad.get() == Py_None) {
       read_.content |= kGradIsNone;
     } else if (!grad) {
@@ -182,6 +183,8 @@ class StateWriter {
     record.state.content = read.content;
     record.state.deferred = read.deferred;
     int words = 0;
+    // In the order of the format: data, gradient, the number of what comes
+    // later.
     for (const auto* summary : {&read.data, &read.grad}) {
       if (*summary) record.words[words++] = (*summary)->content.digest;
     }
@@ -283,6 +286,8 @@ bool RecordStates(StatePoint point, int what,
     const bool waits = HasToWait(what, variables[i], tensor.get());
     VariableReader reader(variables[i], point, waits ? 0 : what, &devices);
     VariableState read = reader.Read(tensor.get());
+    // Recorded all the same, so that the variable's windows at this step are
+    // unknown and not passed.
     if (waits) read.content |= kUnreadable;
     // Asked for again: while the GIL was released anything may have happened.
     ThreadRecorder* thread = CurrentThread();

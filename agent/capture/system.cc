@@ -21,6 +21,7 @@ std::string ReadFile(const std::string& path) {
   if (fd < 0) return content;
   char buffer[4096];
   ssize_t size;
+  // Files of /proc have no size beforehand: they are read to their end.
   while ((size = read(fd, buffer, sizeof buffer)) > 0) {
     content.append(buffer, static_cast<size_t>(size));
   }
@@ -101,6 +102,8 @@ std::vector<std::string> Arguments(const System& system, uint32_t pid) {
 
 bool SpawnedByMultiprocessing(const System& system, uint32_t pid) {
   const std::vector<std::string> arguments = Arguments(system, pid);
+  // How CPython starts them: spawn by an option, forkserver by a line of code
+  // behind -c.
   return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) {
     return a == "--multiprocessing-fork" ||
            a.find("from multiprocessing.forkserver import main") == 0;
@@ -120,6 +123,8 @@ uint32_t TopOfSpawnChain(const System& system, uint32_t pid) {
 
 std::string VariableOf(const System& system, uint32_t pid,
                        const std::string& name) {
+  // /proc shows only what a process was started with, not what it has set
+  // since.
   if (pid == system.pid) return system.environment(name.c_str());
   for (const std::string& line : SplitNul(system.proc_file(pid, "environ"))) {
     if (line.compare(0, name.size() + 1, name + "=") == 0) {

@@ -58,6 +58,7 @@ void UnwrittenContents::Digested(uint32_t variable, StateContent of,
                                  const ContentDigest& digest) {
   Known& known = Of(variable, of);
   if (PrecedesWrites(point)) {
+    // It was read, which ends the row of those that were not.
     known.left_out = 0;
     // By the counter nobody has written it, and the digest shows whether that
     // is so. One lie is enough for good.
@@ -69,6 +70,8 @@ void UnwrittenContents::Digested(uint32_t variable, StateContent of,
       }
     }
   }
+  // Kept at every point: what a write has left is what the next point before a
+  // write is compared with.
   known.look = look;
   known.digest = digest;
 }

@@ -61,6 +61,8 @@ PyObject* TypeModified(PyObject*, PyObject* type) {
     PyErr_SetString(PyExc_TypeError, "type_modified() takes a class");
     return nullptr;
   }
+  // The interpreter's cache of attributes would still find what stood there
+  // before.
   PyType_Modified(reinterpret_cast<PyTypeObject*>(type));
   return None();
 }

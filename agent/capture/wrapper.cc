@@ -50,6 +50,7 @@ void Dealloc(PyObject* object) {
 }
 
 PyObject* GetAttribute(PyObject* object, PyObject* name) {
+  // What a program has set on the wrapper goes before the function's own.
   PyObject* own = PyObject_GenericGetAttr(object, name);
   if (own != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) {
     return own;
@@ -138,6 +139,8 @@ PyObject* Forwarded(PyObject* object, void* name) {
 int SetForwarded(PyObject* object, PyObject* value, void* name) {
   Wrapper* self = As(object);
   const auto* attribute = static_cast<const char*>(name);
+  // Kept beside the function: a program that renames the wrapper must not
+  // rename torch's function for everybody.
   if (self->attributes == nullptr) self->attributes = PyDict_New();
   if (self->attributes == nullptr) return -1;
   return value == nullptr
@@ -228,6 +231,7 @@ bool IsWrapper(PyObject* value) {
 
 PyObject* NewWrapper(PyObject* fn, TraincheckVectorcall vectorcall,
                      Function* function, const Hooks& hooks) {
+  // A wrapper becomes a method exactly where its function would.
   PyObject* object =
       PyType_GenericAlloc(BecomesMethod(fn) ? g_type : g_static_type, 0);
   if (object == nullptr) {
@@ -253,6 +257,7 @@ PyObject* CallRecorded(PyObject* object, PyObject* const* arguments,
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }
   ThreadRecorder* thread = CurrentThread();
+  // What a trace follows stays as the user wrote it (CallModule).
   if (thread == nullptr || thread->in_hook() || TorchApi::Tracing()) {
     return PyObject_Vectorcall(self->fn, arguments, nargsf, names);
   }

@@ -23,6 +23,7 @@ Ref CodeOf(PyObject* handler) {
   return call ? Attribute(call.get(), "__code__") : Ref();
 }
 
+// Asked for each exception: programs install handlers and remove them.
 std::vector<Ref> HandlerCodes() {
   std::vector<Ref> codes;
   const Ref module(PyImport_ImportModule("_signal"));
@@ -30,6 +31,7 @@ std::vector<Ref> HandlerCodes() {
   for (int number = 1; get && number < NSIG; ++number) {
     const Ref handler(PyObject_CallFunction(get.get(), "i", number));
     if (!handler) {
+      // Not by DropException, which would come here again.
       PyErr_Clear();
       continue;
     }
@@ -52,6 +54,8 @@ bool IsUsersException(PyObject* type, PyObject* traceback) {
   if (PyErr_GivenExceptionMatches(type, PyExc_Exception) == 0) return true;
   if (traceback == nullptr) return false;  // raised in C
   const std::vector<Ref> handlers = HandlerCodes();
+  // A handler runs in a frame of its own on top of the code that it interrupts,
+  // so its code is in the traceback.
   Ref entry = Ref::Borrow(traceback);
   while (entry && entry.get() != Py_None && !handlers.empty()) {
     const Ref frame = Attribute(entry.get(), "tb_frame");
@@ -72,6 +76,7 @@ void DropException() {
     PyErr_Clear();
     return;
   }
+  // On the heap: the interpreter takes it over and raises it later.
   auto exception = std::make_unique<SavedException>();
   if (!IsUsersException(exception->type(), exception->traceback())) {
     exception->Forget();

@@ -6,6 +6,7 @@ namespace traincheck::agent {
 
 std::string CudaDriver::Bind(FindLoaded find_loaded) {
   constexpr char kLibrary[] = "libcuda.so.1";
+  // Looked for and never called: the program alone initialises the driver.
   if (find_loaded(kLibrary, "cuInit") == nullptr) {
     return "no CUDA driver is loaded";
   }

@@ -99,6 +99,8 @@ bool DeviceDigester::Open(int ordinal, Device* device) {
 
 DeviceDigester::Device* DeviceDigester::Find(int ordinal) {
   if (!off_reason_.empty()) return nullptr;
+  // Bound at the first use: only with a tensor on a device has the program
+  // loaded the driver for certain.
   if (!bound_) {
     std::string missing = driver_.Bind(find_loaded_);
     if (!missing.empty()) {
@@ -174,6 +176,8 @@ bool DeviceDigester::Launch(const Device& device, void* stream,
   launch.number = launches_ + 1;
   launch.count = slot->items;
   launch.chunks = tables.chunks();
+  // At least one block, which writes the number, also where all tensors are
+  // empty.
   const unsigned blocks =
       std::clamp((tables.chunks() + kChunksOfBlock - 1) / kChunksOfBlock, 1u,
                  device.max_blocks);

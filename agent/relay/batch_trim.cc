@@ -96,6 +96,8 @@ absl::StatusOr<v1::Batch> TrimBatch(const v1::Batch& batch,
     const std::string bytes = plain->substr(at, size);
     at += size;
     const RingRange range = RangeOf(ranges, slice.ring());
+    // Cut needs a range that overlaps the slice: otherwise its two ends would
+    // lie the wrong way round.
     if (slice.to() <= range.from || slice.from() >= range.to) continue;
     const std::optional<v1::Slice> part = Cut(slice, range, bytes);
     if (!part.has_value()) {

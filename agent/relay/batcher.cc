@@ -13,6 +13,8 @@ std::optional<v1::Batch> Batcher::Next(TimePoint now, bool flush) {
     empty_at_ = now;
     return std::nullopt;
   }
+  // Each batch costs a compression, a message and an acknowledgement. A few
+  // records therefore wait for more, but never longer than kMaxLie.
   if (!flush && unread < kEnoughForABatchBytes && now - empty_at_ < kMaxLie) {
     return std::nullopt;
   }
@@ -45,6 +47,8 @@ v1::Batch Batcher::Quiet(TimePoint now) {
 
 bool Batcher::TakeRing(RingReader* ring, v1::Batch* batch) {
   const size_t begin = plain_.size();
+  // The relay decodes no record later, so the mark of a clean exit is seen here
+  // or never: the goodbye needs it to tell an orderly end from a death.
   const RingChunk chunk = ring->Take(
       kMaxBatchPlainBytes - plain_.size(), &plain_,
       [this](const RecordReader& record) {
@@ -63,6 +67,7 @@ bool Batcher::TakeRing(RingReader* ring, v1::Batch* batch) {
     slice->set_to(chunk.to);
     slice->set_records(chunk.records);
   }
+  // A quarantined ring has nothing left to wait for: other rings go on.
   return ring->quarantined() || ring->unread_bytes() == 0;
 }
 

@@ -6,6 +6,7 @@
 
 namespace traincheck::agent {
 
+// The server takes every batch, also one that is full and does not compress.
 static_assert(ZSTD_COMPRESSBOUND(kMaxBatchPlainBytes) <= kMaxPayloadBytes);
 
 Compressor::Compressor() : context_(ZSTD_createCCtx()) {

@@ -11,6 +11,8 @@ namespace traincheck::agent {
 void DefinitionTable::Add(const RingChunk& chunk, std::string_view bytes) {
   if (full_ || chunk.to <= end_) return;
   if (chunk.from != end_) BeginAt(chunk.from);
+  // A part stays far below what a batch may hold, and what Batches packs anew
+  // for each caller stays small.
   if (open_.size() + bytes.size() > kDefinitionChunkBytes) Close();
   if (full_) return;
   open_.append(bytes);
@@ -24,12 +26,15 @@ bool DefinitionTable::Fill(const RingReader& ring) {
   std::string bytes;
   RingChunk all;
   if (!ring.PeekHistory(end_, &bytes, &all)) {
+    // The writer has come round over what a relay before this one had read. A
+    // new store would lack the definitions below this position.
     BeginAt(ring.position());
     return false;
   }
   RecordReader records(bytes);
   while (records.Next()) {
     const uint64_t from = all.from + records.offset();
+    // Padding keeps the positions those of the ring and counts as no record.
     const uint32_t count = records.type() == RecordType::kPadding ? 0 : 1;
     Add({from, from + records.bytes().size(), count}, records.bytes());
   }

@@ -58,6 +58,8 @@ void Delivery::Turn(TimePoint now) {
   if (state_ == State::kOpening && now - opened_at_ > kWelcomeTimeout) {
     Break(absl::DeadlineExceededError("the server does not answer"), now);
   }
+  // gRPC takes one message at a time: the loop is woken for the next one as
+  // soon as this one is written.
   while (state_ == State::kOpen && stream_->writable() && SendOne()) {
   }
   TellLost();
@@ -104,12 +106,16 @@ void Delivery::HearWelcome(const v1::Welcome& welcome, TimePoint now) {
   }
   store_id_ = welcome.store_id();
   takes_quiet_ = welcome.takes_quiet();
+  // Everything held is laid beside the store before the first message goes out.
+  // Readers of the rings then leave out what the store has, so that the next
+  // batch does not begin below it.
   const std::optional<RingCoverages> coverages = outbox_->Resume(welcome);
   if (coverages.has_value()) dependencies_.covered(*coverages);
   state_ = State::kOpen;
   last_error_ = absl::OkStatus();
   backoff_ = kFirstBackoff;
   tokens_refused_ = 0;
+  // What was sent on the stream before may never have arrived.
   goodbye_sent_ = false;
   reports_sent_ = reports_.rings().empty();
   spdlog::debug("stream open pid={} next_batch={} held={}",
@@ -143,6 +149,8 @@ void Delivery::Break(const absl::Status& why, TimePoint now) {
   hello_.set_resumes(true);
   outbox_->Disconnect();
   last_error_ = why;
+  // The same codes after the Welcome are about one message, not about the
+  // process.
   state_ = !was_open && IsFinal(why) ? State::kRefused : State::kWaiting;
   if (was_open && BlamesAMessage(why)) Blame();
   next_try_ = now + jitter_.Of(WaitAfter(why));

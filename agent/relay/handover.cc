@@ -29,6 +29,7 @@ int SocketOption(int fd, int option) {
   return getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
+// ECONNABORTED: a peer was gone again before it was accepted.
 bool NothingNow() {
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ||
          errno == ECONNABORTED;
@@ -61,6 +62,8 @@ absl::Status PrepareListener(int fd) {
                      " is not the agent's listening socket: this program is "
                      "started by the agent only"));
   }
+  // A peer can disappear between poll and accept, which would then wait for the
+  // next one and hold up every process that is connected.
   if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) {
     return SystemError("fcntl");
   }
@@ -88,6 +91,7 @@ absl::StatusOr<std::optional<Peer>> AcceptPeer(int listener) {
   Peer peer;
   peer.socket = std::move(socket);
   peer.pid = static_cast<uint32_t>(who.pid);
+  // Where this fails, the closed socket stands for the end of the process.
   peer.pidfd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, who.pid, 0)));
   return peer;
 }
@@ -112,6 +116,8 @@ absl::StatusOr<std::optional<Handover>> ReceiveHandover(int socket) {
     if (NothingNow()) return std::nullopt;
     return absl::OutOfRangeError(std::strerror(errno));
   }
+  // Before the message is judged: files that came with a malformed one are
+  // closed, too.
   std::vector<UniqueFd> files = FilesOf(&message);
   if (size == 0) return absl::OutOfRangeError("closed");
   if (size != sizeof(RingHandover) || files.size() != 1) {

@@ -13,6 +13,7 @@
 namespace traincheck::agent {
 namespace {
 
+// A later agent may name a kind that this relay does not know.
 v1::ProcessKind KindOf(uint64_t kind) {
   return kind <= static_cast<uint64_t>(ProcessKind::kOther)
              ? static_cast<v1::ProcessKind>(kind)
@@ -28,6 +29,7 @@ v1::RunRole RoleOf(uint64_t role) {
 // Protobuf strings have to be UTF-8; file names need not be.
 std::string Text(std::string_view bytes) { return ToUtf8(bytes); }
 
+// Fields that a Hello does not carry are for those who read the record itself.
 void SetProcessField(const FieldReader& field, v1::ProcessIdentity* process) {
   const uint64_t number = field.unsigned_value();
   switch (field.field()) {
@@ -166,6 +168,7 @@ std::optional<v1::ProcessIdentity> ProcessOfSpoolName(std::string_view name,
   const std::string numbers(name.substr(prefix.size()));
   const size_t dash = numbers.find('-');
   if (dash == std::string::npos) return std::nullopt;
+  // A hash follows, or the extension where the agent drew no image.
   const size_t end = numbers.find_first_of("-.", dash + 1);
   uint32_t pid = 0;
   uint64_t ticks = 0;

@@ -25,6 +25,8 @@ bool ParseBytes(absl::string_view text, uint64_t* bytes) {
     }
   }
   uint64_t number = 0;
+  // It has to fit with its unit: bits that are shifted out would be lost
+  // without a word.
   if (!absl::SimpleAtoi(text, &number) ||
       number > std::numeric_limits<uint64_t>::max() >> shift) {
     return false;
@@ -45,6 +47,8 @@ absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env, uint32_t uid) {
   const std::string set_limit = Value(get_env, "TRAINCHECK_SPOOL_LIMIT", "");
   options.spool_limit_is_set = !set_limit.empty();
   const std::string limit = set_limit.empty() ? "1G" : set_limit;
+  // An agent has checked its settings; a user who sends a spool by hand has
+  // not.
   if (!ParseBytes(limit, &options.spool_limit_bytes)) {
     return absl::InvalidArgumentError(
         absl::StrCat("TRAINCHECK_SPOOL_LIMIT is \"", limit,

@@ -49,6 +49,8 @@ SpoolVerdict JudgeSpool(const std::string& path,
     if (owner.status().code() != absl::StatusCode::kDataLoss) {
       return {SpoolFate::kUnreadable, why};
     }
+    // The relay that makes a file writes header and Hello right afterwards: a
+    // young file may be in the making.
     return {age >= kUnfinishedSpoolAge.count() ? SpoolFate::kDamaged
                                                : SpoolFate::kInUse,
             why};
@@ -58,11 +60,14 @@ SpoolVerdict JudgeSpool(const std::string& path,
     case Liveness::kDead:
       return {};
     case Liveness::kAlive:
+      // Its own relay delivers the file, or the next one that its agent starts.
       return {SpoolFate::kInUse,
               absl::StrCat("process ", process.pid(), " still runs")};
     case Liveness::kUnknown:
       break;
   }
+  // Age is all that is left to judge by. A relay that still has the file keeps
+  // it all the same, by its lock (SpoolFile::Open).
   if (age >= kForeignOrphanAge.count()) return {};
   return {SpoolFate::kInUse,
           absl::StrCat("process ", process.pid(), " on ", process.host(),
@@ -88,9 +93,13 @@ OrphanDelivery::OrphanDelivery(const Dependencies& dependencies,
 
 void OrphanDelivery::Turn(TimePoint now) {
   delivery_.Turn(now);
+  // A stream that has just opened counts as well, so that the first
+  // acknowledgement has the whole patience.
   if (outbox_.held() != held_ || delivery_.open() != was_open_) moved_at_ = now;
   held_ = outbox_.held();
   was_open_ = delivery_.open();
+  // Only behind the acknowledged goodbye: if this relay dies before, the file
+  // is there for the next one.
   if (delivery_.done()) {
     outbox_.RemoveSpool();
     done_ = true;

@@ -12,6 +12,8 @@
 namespace traincheck::agent {
 
 void Orphans::Turn(TimePoint now, bool streaming) {
+  // Without a stream of another process nothing says that the server is there,
+  // and a file would be taken for nothing.
   if (streaming && now >= next_scan_) Scan(now);
   if (current_ == nullptr && streaming) StartNext(now);
   if (current_ == nullptr) return;
@@ -34,6 +36,8 @@ void Orphans::Turn(TimePoint now, bool streaming) {
 void Orphans::Scan(TimePoint now) {
   next_scan_ = now + kOrphanScanPeriod;
   found_.clear();
+  // Only files that are still there stay known, so that the table does not grow
+  // with all files that ever were.
   std::map<std::string, SpoolOwner> still_there;
   for (std::string& path : directory_->Files()) {
     if (auto known = owners_.extract(path))
@@ -65,6 +69,8 @@ SpoolVerdict Orphans::Judge(const std::string& path) {
     return JudgeSpool(path, known->second, std::time(nullptr));
   }
   absl::StatusOr<SpoolOwner> owner = ReadSpoolOwner(path);
+  // A file whose beginning cannot be read yet may be in the making: it is
+  // opened again.
   if (owner.ok()) owners_.emplace(path, *owner);
   return JudgeSpool(path, owner, std::time(nullptr));
 }

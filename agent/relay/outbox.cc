@@ -49,6 +49,8 @@ Outbox::Outbox(Dependencies dependencies)
 void Outbox::Adopt(LoadedSpool loaded) {
   spool_ = std::move(loaded.file);
   next_sequence_ = adopted_sequence_ = loaded.next_number;
+  // Only what reached the file: batches that the dead relay had in memory alone
+  // are still in the rings and are read again from there.
   for (SpooledBatch& batch : loaded.batches) {
     held_.push_back({.sequence = batch.number,
                      .payload_bytes = batch.payload_bytes,
@@ -56,6 +58,7 @@ void Outbox::Adopt(LoadedSpool loaded) {
                      .offset = batch.offset});
   }
   spooled_ = held_.size();
+  // How many batches a damaged place held is not known; each counts as one.
   lost_batches_ = loaded.damage.places;
 }
 
@@ -72,6 +75,10 @@ void Outbox::Add(v1::Batch batch, TimePoint now) {
   memory_bytes_ += bytes;
 }
 
+// A stream that broke and came back to the same store is the usual case: its
+// cursor lies within what is held, and only what was stored meanwhile goes.
+// Otherwise a number says nothing by itself, and positions decide where the
+// server gives them (Rebase).
 std::optional<RingCoverages> Outbox::Resume(const v1::Welcome& welcome) {
   const bool first = store_id_.empty();
   const bool same_store = !first && store_id_ == welcome.store_id();
@@ -138,6 +145,7 @@ void Outbox::InsertDefinitions(uint64_t stored_position) {
   if (const auto first = FirstDefinition(held_, 0)) lacking.to = *first;
   if (lacking.from >= lacking.to) return;
   const std::vector<SharedBatch> table = dependencies_.definitions();
+  // From the last to the first, because each one is put in front of all others.
   for (auto chunk = table.rbegin(); chunk != table.rend(); ++chunk) {
     Held held = {.payload_bytes = (*chunk)->payload().size(),
                  .batch = *chunk,
@@ -150,6 +158,8 @@ void Outbox::InsertDefinitions(uint64_t stored_position) {
 }
 
 bool Outbox::Trim(const RingRanges& wanted, Held* held) {
+  // Most batches lie on one side of all positions. Only one that straddles a
+  // position costs a read, a decompression and a compression.
   if (LieWithin(held->slices, wanted)) return true;
   if (LieOutside(held->slices, wanted)) return false;
   const absl::StatusOr<SharedBatch> batch = Load(*held);
@@ -193,6 +203,7 @@ absl::StatusOr<Outbox::SharedBatch> Outbox::Load(const Held& held) {
 }
 
 std::optional<v1::Batch> Outbox::NextToSend() {
+  // Without a stream there is no credit, and nothing is sent.
   while (sent_ < held_.size() && credit_bytes_ > 0) {
     const Held& held = held_[sent_];
     // A batch larger than the whole credit goes alone.
@@ -241,6 +252,7 @@ void Outbox::PopFront() {
   if (front.batch != nullptr && !front.definitions) {
     dependencies_.release(front.slices);
   }
+  // What Resume and Discard take away may never have been sent.
   if (sent_ > 0) {
     --sent_;
     in_flight_bytes_ -= front.payload_bytes;
@@ -266,6 +278,7 @@ void Outbox::NoteProgress() {
   const uint64_t first = held_.size() > definitions_
                              ? held_[definitions_].sequence
                              : next_sequence_;
+  // An emptied file returns its bytes to the limit that all relays share.
   if (spooled_ == 0) {
     spool_->Clear(first);
   } else {
@@ -284,6 +297,8 @@ absl::Status Outbox::OpenSpool() {
 absl::Status Outbox::SpoolOne(Held* held) {
   if (absl::Status status = OpenSpool(); !status.ok()) return status;
   v1::Batch batch = *held->batch;
+  // Numbers in the file are its own: the server's are given on the wire and
+  // differ from store to store.
   batch.set_number(held->sequence);
   const auto offset = spool_->Append(SpoolEntryKind::kBatch, held->sequence,
                                      batch.SerializeAsString());
@@ -299,6 +314,9 @@ absl::Status Outbox::SpoolOne(Held* held) {
 }
 
 absl::Status Outbox::Spool(TimePoint now, std::chrono::milliseconds age) {
+  // The front is in the file already or comes from the table. Batches lie in
+  // the order of their making, so the first one that is too young ends the
+  // loop.
   for (size_t next = definitions_ + spooled_;
        next < held_.size() && now - held_[next].added >= age; ++next) {
     absl::Status status = SpoolOne(&held_[next]);
@@ -323,6 +341,8 @@ void Outbox::RemoveSpool() {
   spool_.reset();
 }
 
+// Only another store than the one that acknowledged them lacks these
+// definitions, so they are written once, at the end of the file.
 absl::Status Outbox::SpoolDefinitions() {
   if (spooled_ == 0) return absl::OkStatus();
   const uint64_t end =
@@ -340,6 +360,8 @@ absl::Status Outbox::SpoolDefinitions() {
 
 absl::Status Outbox::LeaveBehind(const v1::Goodbye& goodbye) {
   absl::Status status = Spool(TimePoint::max(), std::chrono::milliseconds(0));
+  // A process without batches leaves a file, too: its goodbye says how it
+  // ended.
   if (status.ok()) status = OpenSpool();
   if (!status.ok()) return status;
   if (const absl::Status kept = SpoolDefinitions(); !kept.ok()) {

@@ -80,8 +80,7 @@ class Outbox {
   // lost; the next one has its number.
   std::optional<v1::Batch> NextToSend();
 
-  // All batches below `next_batch` are stored. InvalidArgument if they were
-  // not sent.
+  // All batches below `next_batch` are stored. Internal if they were not sent.
   [[nodiscard]] absl::Status Acknowledge(uint64_t next_batch);
   // Gives up the first batch that is in flight. REQUIRES: Disconnect came
   // before, and sent() > 0.

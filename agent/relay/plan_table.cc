@@ -60,6 +60,7 @@ absl::Status PlanTable::Put(const std::string& run,
   plan.message.version = change.version();
   plan.message.from_step = change.from_step();
   plan.file = *std::move(file);
+  // Processes that were handed the older plan have descriptors of their own.
   plans_.insert_or_assign(run, std::move(plan));
   return absl::OkStatus();
 }

@@ -47,6 +47,8 @@ uint64_t UnixNsOfStart(uint64_t start_ticks) {
     return static_cast<uint64_t>(now.tv_sec) * kNsPerS +
            static_cast<uint64_t>(now.tv_nsec);
   };
+  // Start times count the time that the machine slept, as CLOCK_BOOTTIME does
+  // and CLOCK_MONOTONIC does not.
   const uint64_t boot =
       nanoseconds(CLOCK_REALTIME) - nanoseconds(CLOCK_BOOTTIME);
   const auto ticks_per_s = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
@@ -61,6 +63,8 @@ uint64_t PidNamespace() {
 std::optional<bool> HasMapped(uint32_t pid, uint64_t inode) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/maps");
   const std::string wanted = std::to_string(inode);
+  // Stays empty where no line can be read: the process is gone, or its maps are
+  // forbidden.
   std::optional<bool> found;
   for (std::string line; std::getline(file, line);) {
     // range, permissions, offset, device, inode, name
@@ -87,6 +91,7 @@ Liveness LivenessOf(const v1::ProcessIdentity& process,
   if (StartTicks(process.pid()) == process.start_ticks()) {
     return Liveness::kAlive;
   }
+  // A missing pid says something only in the namespace in which it was given.
   const bool can_look = pid_namespace != 0 && pid_namespace == PidNamespace();
   return can_look ? Liveness::kDead : Liveness::kUnknown;
 }

@@ -19,6 +19,7 @@ namespace {
 void CloseOpenFrom(int first) {
   DIR* folder = opendir("/proc/self/fd");
   if (folder == nullptr) return;
+  // Gathered first: closing would change the folder that is being read.
   std::vector<int> open;
   while (const dirent* entry = readdir(folder)) {
     const int fd = std::atoi(entry->d_name);
@@ -44,6 +45,8 @@ void CloseFrom(int first) {
 }
 
 void ResetAffinity() {
+  // The training may be bound to a few cores, which the relay would otherwise
+  // take time from.
   cpu_set_t all;
   std::memset(&all, 0xff, sizeof all);
   // Where it is not allowed, the relay stays where the training runs.
@@ -51,7 +54,11 @@ void ResetAffinity() {
 }
 
 UniqueFd SetUpSignals() {
+  // Ignored signals stay ignored across exec: what the training does with its
+  // signals must not decide what the relay does.
   for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
+  // Ctrl-C and the end of a terminal reach the whole process group, and the
+  // relay still has to deliver the rest.
   for (int number : {SIGINT, SIGHUP, SIGPIPE}) signal(number, SIG_IGN);
   // Before there are threads, which inherit it: the signal reaches the
   // descriptor alone.

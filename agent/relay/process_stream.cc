@@ -33,6 +33,7 @@ void ProcessStream::OnSocket() {
     absl::StatusOr<std::optional<Handover>> handover =
         ReceiveHandover(peer_.socket.get());
     if (!handover.ok()) {
+      // A closed socket is how connections end and is not worth a line.
       if (handover.status().code() == absl::StatusCode::kInvalidArgument) {
         spdlog::warn("connection closed pid={} error=\"{}\"", peer_.pid,
                      Message(handover.status()));
@@ -79,6 +80,7 @@ bool ProcessStream::IsReplaced(TimePoint now) {
     return false;
   }
   looked_at_ = now;
+  // Maps that cannot be read prove nothing.
   return HasMapped(peer_.pid, *mapped_inode_) == false;
 }
 
@@ -136,6 +138,7 @@ void ProcessStream::Turn(TimePoint now) {
   SpoolOld(now);
   Report(now);
   delivery_->Turn(now);
+  // After the turn, which may have heard a newer plan.
   TellPlan();
   if (delivery_->refused()) return Refuse(delivery_->last_error());
   if (ended_at_.has_value()) TurnEnd(now);
@@ -155,7 +158,9 @@ void ProcessStream::TryStart(TimePoint now) {
   }
   if (!introduced_at_.has_value()) introduced_at_ = now;
   // Ranks that still have to meet will agree on the name of their run.
-  // Those that a relay has named already do not wait again.
+  // Those that a relay has named already do not wait again. Neither does a
+  // process at its end or one whose rings fill up: its records are worth more
+  // than the name.
   const bool wait = (*introduction)->run_is_provisional && !searched_all &&
                     definitions->position() == 0 && !ended_at_.has_value() &&
                     !rings_.under_pressure() &&
@@ -190,6 +195,8 @@ absl::StatusOr<SpoolOwner> ProcessStream::FindSpoolOwner() const {
   process.set_start_ticks(StartTicks(peer_.pid).value_or(0));
   absl::StatusOr<SpoolOwner> newest =
       absl::NotFoundError("there is no spool file of it");
+  // A process that ran several programs (exec) has kept its pid and start time,
+  // so each program's file matches. The newest is of the one that runs.
   for (const std::string& path : context_->spool_directory->Files()) {
     const std::string name = std::filesystem::path(path).filename();
     if (!IsSpoolNameOf(name, process)) continue;
@@ -208,6 +215,8 @@ void ProcessStream::Start(v1::Hello hello, TimePoint now) {
   const std::string name = SpoolName(hello.process());
   const std::string earlier = EarlierSpoolName(hello.process());
   SpoolDirectory* directory = context_->spool_directory;
+  // The server may still believe in the stream of the relay before and refuses
+  // a second one that does not resume.
   hello.set_resumes(context_->takes_over ||
                     rings_.definitions()->position() > 0);
   hello.set_process_started_unix_ns(
@@ -224,6 +233,7 @@ void ProcessStream::Start(v1::Hello hello, TimePoint now) {
   if (TakeOverSpool(name) || (earlier != name && TakeOverSpool(earlier))) {
     hello.set_resumes(true);
   }
+  // Behind the spool, which says how far the ring was read.
   if (!table_.Fill(*rings_.definitions())) {
     spdlog::warn(
         "definitions of process {} below position {} are gone: a new store "
@@ -248,6 +258,7 @@ bool ProcessStream::TakeOverSpool(const std::string& name) {
   context_->spool_directory->Prepare().IgnoreError();
   absl::StatusOr<LoadedSpool> loaded =
       LoadSpool(context_->spool_directory, path);
+  // The damaged file makes room: a new one never replaces a file of its name.
   if (loaded.status().code() == absl::StatusCode::kDataLoss) {
     spdlog::error("spool file set aside as {}: {}", SetDamagedAside(path),
                   Message(loaded.status()));
@@ -314,6 +325,8 @@ void ProcessStream::NoteDefinitions() {
 
 void ProcessStream::MakeBatches(TimePoint now) {
   for (int i = 0; i < kBatchesPerTurn; ++i) {
+    // Records then stay in the rings. Only when these are full too, the process
+    // drops records, and counts them.
     if (!outbox_->has_room()) return;
     std::optional<v1::Batch> batch =
         batcher_.Next(now, /*flush=*/ended_at_.has_value());
@@ -409,6 +422,7 @@ v1::Goodbye ProcessStream::MakeGoodbye() const {
 }
 
 void ProcessStream::TurnEnd(TimePoint now) {
+  // The goodbye has the final counters and waits until all is read.
   const bool drained = rings_.unread_bytes() == 0;
   if (drained && !said_goodbye_) {
     said_goodbye_ = true;
@@ -419,6 +433,7 @@ void ProcessStream::TurnEnd(TimePoint now) {
     outbox_->RemoveSpool();
     finished_ = true;
   } else if (now - *ended_at_ >= context_->grace) {
+    // The server had its time: the rest waits in the spool file.
     LeaveBehind(MakeGoodbye());
     finished_ = true;
   }

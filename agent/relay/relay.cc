@@ -26,6 +26,7 @@ Relay::Relay(const RelayOptions& options, int listener, int terminate)
       terminate_(terminate),
       wake_(std::make_shared<Wake>()),
       spool_directory_(options.spool_places, options.spool_limit_bytes) {
+  // A limit that somebody has set holds for a spool in memory, too.
   if (!options.spool_limit_is_set) {
     spool_directory_.SetMemoryLimit(kMemorySpoolBytes);
   }
@@ -72,7 +73,11 @@ absl::Status Relay::Run() {
 }
 
 bool Relay::MayEnd(TimePoint now) const {
+  // The agent starts the relay and connects afterwards. If it dies in between,
+  // nobody ever comes.
   const bool expecting = !had_rings_ && now - started_ < kFirstClientTimeout;
+  // Files that other relays left keep this one no longer than the grace after
+  // the last process of its own.
   const bool for_orphans =
       orphans_->busy() && now - last_alive_ < context_.grace;
   return processes_.empty() && !expecting && !for_orphans;
@@ -93,6 +98,8 @@ void Relay::Poll(TimePoint now) {
     polled.push_back({process->pidfd(), POLLIN, 0});
     active |= process->active(now);
   }
+  // Writers never wake anybody, so that a training pays for no system call: the
+  // rings are polled, more often while records come.
   const auto period = active ? kActivePoll : kIdlePoll;
   if (poll(polled.data(), polled.size(), static_cast<int>(period.count())) <=
       0) {

@@ -34,6 +34,9 @@ int MainOfSpool(decltype(SendSpool)* act, const std::string& folder) {
   return act(*options, folder);
 }
 
+// Standard files come first, so that no other descriptor takes their numbers.
+// Descriptors, processors and signals are settled before gRPC starts threads,
+// which inherit them.
 int Main() {
   OpenStandardFiles();
   CloseFrom(kListener + 1);

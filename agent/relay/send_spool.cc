@@ -50,6 +50,7 @@ void Print(const std::string& path, const absl::StatusOr<SpoolOwner>& owner,
   }
   if (batches.has_value()) line["batches"] = *batches;
   if (!outcome.reason.empty()) line["reason"] = outcome.reason;
+  // Paths need not be UTF-8, which dump would throw for.
   std::cout << line.dump(-1, ' ', /*ensure_ascii=*/false,
                          nlohmann::json::error_handler_t::replace)
             << std::endl;
@@ -91,6 +92,8 @@ class Sender {
       size_t batches = 0;
       const Outcome outcome = Send(path, owner, &batches);
       Print(path, owner, batches, outcome);
+      // Codes rise by how much is left to do: a server that is away outweighs a
+      // damaged file.
       worst = std::max(worst, outcome.code);
     }
     return worst;
@@ -111,6 +114,8 @@ class Sender {
   }
 
   static Outcome NotLoaded(const absl::Status& status) {
+    // Between the verdict and the lock a relay may have come back for the file,
+    // or have delivered it.
     switch (status.code()) {
       case absl::StatusCode::kAborted:
         return {"in_use", Message(status), kSendDone};
@@ -147,6 +152,8 @@ class Sender {
         return {"unreachable", unreachable_, kSendUnreachable};
       }
     }
+    // What could be read is delivered; the exit code still says that something
+    // is missing.
     if (damaged == 0) return {};
     return {.reason = std::to_string(damaged) + " damaged places left out",
             .code = kSendBadInput};

@@ -47,6 +47,7 @@ absl::Status CheckDisk(const SpoolFolder& folder, uint64_t bytes) {
     return absl::UnavailableError(
         absl::StrCat(folder.path, ": ", std::strerror(errno)));
   }
+  // What this user may take: the reserve of root does not count.
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
   const uint64_t keep =
       uint64_t{disk.f_blocks} * disk.f_frsize / 100 * kKeepFreePercent;
@@ -97,6 +98,8 @@ absl::Status SpoolDirectory::Choose() {
       absl::StrAppend(&why, why.empty() ? "" : "; ", Message(folder.status()));
       continue;
     }
+    // A folder that the user named and does not get is worth a line; the
+    // defaults are tried in silence.
     const bool named = places_[0].kind == SpoolPlace::Kind::kNamed;
     if (named && !why.empty()) {
       spdlog::warn(
@@ -158,6 +161,9 @@ std::string SpoolDirectory::Find(const std::string& name) const {
   return "";
 }
 
+// Nodes may share the folder, and each one's limit counts its own files only. A
+// name begins with the boot id, so only files of other boots have to be opened,
+// each one once.
 bool SpoolDirectory::IsElsewhere(const std::string& path) {
   const std::string boot = BootId();
   const std::string name = fs::path(path).filename();
@@ -191,6 +197,8 @@ absl::Status SpoolDirectory::Reserve(uint64_t bytes) {
   CountIfDue(kSpoolCountPeriod);
   // Before it is compared: of two that ask at once at most one gets the rest.
   usage_->Add(bytes);
+  // Files may have been delivered or deleted by hand since they were counted.
+  // Before anything is refused they are counted again, but not at each batch.
   if (usage_->Total() > limit_) CountIfDue(kSpoolCountAtLimit);
   absl::Status room =
       usage_->Total() > limit_

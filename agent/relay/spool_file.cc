@@ -76,10 +76,12 @@ uint64_t SpoolHelloHash(const std::string& hello, uint64_t pid_namespace) {
 absl::StatusOr<SpoolHead> ReadSpoolHead(int fd) {
   SpoolHead head = {};
   SpoolHeader& header = head.header;
+  // As much as the oldest version has: only then the version is known.
   if (!ReadAt(fd, &header, kSpoolHeaderBytesV1, 0) ||
       header.magic != kSpoolMagic) {
     return absl::DataLossError("it does not begin as a spool file");
   }
+  // A later version's file is sound: it must not be set aside as damaged.
   if (header.version < kSpoolVersionMin || header.version > kSpoolVersion) {
     return absl::UnimplementedError(absl::StrCat(
         "spool version ", header.version, ", this relay reads versions ",
@@ -156,6 +158,8 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Open(
 
 bool SpoolFile::ReadEntry(Offset offset, uint64_t end, SpoolEntryHeader* header,
                           std::string* payload) const {
+  // Everything in the header is checked before it is added or allocated: it may
+  // be damaged.
   if (end - offset < sizeof *header ||
       !ReadAt(fd_.get(), header, sizeof *header, offset) ||
       header->payload_bytes > kMaxEntryBytes ||
@@ -216,6 +220,7 @@ SpoolFile::Damage SpoolFile::Scan(const Visitor& visit) {
     ++damage.places;
     at = next;
   }
+  // Torn bytes that cannot be cut off are overwritten by the next entry.
   damage.torn_bytes = end_ - at;
   if (damage.torn_bytes > 0 &&
       ftruncate(fd_.get(), static_cast<off_t>(at)) == 0) {
@@ -226,6 +231,7 @@ SpoolFile::Damage SpoolFile::Scan(const Visitor& visit) {
 }
 
 SpoolFile::~SpoolFile() {
+  // The file stays on disk for others, so its bytes still count.
   if (end_ > 0) directory_->Leave(end_);
 }
 

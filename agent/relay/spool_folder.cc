@@ -77,8 +77,11 @@ absl::StatusOr<SpoolFolder> MakeSpoolFolder(const SpoolPlace& place) {
   if (!made.fd.valid() || fstat(made.fd.get(), &status) != 0) {
     return Unavailable(place.folder);
   }
+  // What nobody else may write to needs no folder for each user below it.
   const bool itself =
       place.kind == SpoolPlace::Kind::kNamed && IsPrivate(status);
+  // Each level is opened below the one before and judged by its descriptor, so
+  // that nobody can put a link in its place meanwhile.
   for (const auto& name : absl::StrSplit(place.below, '/')) {
     if (itself) break;
     absl::StrAppend(&made.path, "/", name);

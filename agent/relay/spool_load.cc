@@ -78,6 +78,8 @@ absl::StatusOr<v1::Hello> HelloOf(const SpoolHead& head,
     return absl::DataLossError(
         absl::StrCat(path, ": its Hello does not parse"));
   }
+  // The relay that wrote the file may have had a stream, in which the server
+  // still believes.
   hello.set_resumes(true);
   return hello;
 }
@@ -104,6 +106,8 @@ absl::StatusOr<LoadedSpool> LoadSpool(SpoolDirectory* directory,
 }
 
 absl::StatusOr<SpoolOwner> ReadSpoolOwner(const std::string& path) {
+  // Without the lock, which a living relay holds: what is read here never
+  // changes once it is written.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd.valid()) {
     return absl::ErrnoToStatus(errno, path);

@@ -44,9 +44,13 @@ void Unlock(int fd, size_t offset) {
 
 bool IsLocked(int fd, size_t offset) {
   struct flock range = Range(F_WRLCK, offset);
+  // Where it cannot be asked, the owner counts as alive: its bytes stay
+  // counted.
   return fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }
 
+// Counts are only about right: a difference stops at 0 instead of wrapping
+// around.
 uint64_t Less(uint64_t from, uint64_t bytes) {
   return from - std::min(from, bytes);
 }
@@ -96,6 +100,7 @@ void SpoolUsage::Join() {
   if (taken != Taken::kYes) return fd_.Close();
   const HeaderLock lock(fd_.get(), kLockTries);
   Table table = Read();
+  // A dead relay had this slot; its files are left.
   table.left += std::exchange(table.slots[slot_], 0);
   Sweep(&table);
   PutOwn();
@@ -181,6 +186,8 @@ bool SpoolUsage::MustCount(TimePoint now, std::chrono::seconds period) {
   const uint64_t now_ns = Nanoseconds(now);
   const uint64_t period_ns = Nanoseconds(TimePoint(period));
   const auto due = [&](uint64_t counted_at) {
+    // A time ahead of the clock is damage or another container's. It must not
+    // put the count off for ever.
     return counted_at == 0 || counted_at > now_ns ||
            now_ns - counted_at >= period_ns;
   };
@@ -188,7 +195,9 @@ bool SpoolUsage::MustCount(TimePoint now, std::chrono::seconds period) {
   if (!due(counted_at_ns_)) return false;
   if (fd_.valid() && !due(Read().counted_at_ns)) return false;
   if (fd_.valid()) {
+    // Whoever holds the lock may be counting already: nobody waits for that.
     const HeaderLock lock(fd_.get(), /*tries=*/1);
+    // Asked again under the lock: another relay may have been faster.
     if (!lock.held() || !due(Read().counted_at_ns)) return false;
     Put(offsetof(Table, counted_at_ns), now_ns);
   }

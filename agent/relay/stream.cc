@@ -16,6 +16,8 @@ namespace traincheck::agent {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
     const std::string& address, const ClientFiles& files) {
   grpc::ChannelArguments arguments;
+  // A host that vanishes closes no connection: pings find out. They go on
+  // without data (0: no limit), because a training may be quiet for long.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepalive.count());
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeout.count());
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
@@ -89,6 +91,8 @@ class IngestStream::Call final
     return news;
   }
 
+  // The loop's hold is what makes a write legal; without it the call may be
+  // over at any moment.
   bool writable() {
     std::lock_guard<std::mutex> lock(mutex_);
     return held_ && readable_ && !writing_;
@@ -127,6 +131,7 @@ class IngestStream::Call final
         readable_ = false;
       }
     }
+    // Only behind NoteReply: from here on the reply is gRPC's again.
     if (ok) StartRead(&reply_);
     wake_();
   }

@@ -14,6 +14,7 @@ constexpr rlim_t kPlenty = 512;
 
 int MoveUp(int fd) {
   const int high = fcntl(fd, F_DUPFD_CLOEXEC, kLowestDescriptor);
+  // The limit of the process lies below: any number is better than none.
   if (high < 0) return fd;
   close(fd);
   return high;

@@ -44,6 +44,7 @@ std::string CheckFile(int fd, uint64_t capacity_bytes) {
   if (fstat(fd, &status) != 0) {
     return std::string("fstat: ") + std::strerror(errno);
   }
+  // A larger file does no harm: only what is mapped has to be there.
   const uint64_t want = kRingHeaderBytes + capacity_bytes;
   if (!S_ISREG(status.st_mode) ||
       static_cast<uint64_t>(status.st_size) < want) {
@@ -236,6 +237,8 @@ void RingReader::Discard() {
 }
 
 RingCounters RingReader::counters() const {
+  // Relaxed: the counters may run apart by a record, and no bytes are read by
+  // them.
   const auto relaxed = std::memory_order_relaxed;
   return {header_->head.load(relaxed), header_->offered_records.load(relaxed),
           header_->committed_records.load(relaxed),

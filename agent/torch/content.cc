@@ -13,6 +13,8 @@ namespace {
 constexpr size_t kBlockBytes = 16u << 10;
 constexpr int32_t kMaxDimensions = 64;  // torch's own limit
 
+// The size is known to the compiler, so that each element is one load and one
+// store.
 template <size_t kBytes>
 void CopyElements(const char* from, int64_t stride_bytes, size_t count,
                   char* to) {
@@ -41,6 +43,8 @@ void CopyElements(size_t element_bytes, const char* from, int64_t stride_bytes,
 // The digest of a run of bytes that comes in pieces of any length.
 class RunningDigest {
  public:
+  // Words are those of the run, not of its pieces: what is left of a piece
+  // waits for the next one.
   void Take(const char* data, size_t bytes) {
     if (part_ != 0) {
       const size_t more = std::min(bytes, sizeof word_ - part_);
@@ -50,6 +54,7 @@ class RunningDigest {
       bytes -= more;
       if (part_ == sizeof word_) FlushPart();
     }
+    // The whole piece went into the word that waits, which must stay as it is.
     if (bytes == 0) return;
     const size_t whole = bytes / sizeof word_ * sizeof word_;
     sum_ += SumWords(data, whole, next_word_);
@@ -107,6 +112,8 @@ class RowDigests {
 
 }  // namespace
 
+// Finds size and extent and, only where elements do not lie densely in order,
+// the dimensions that are left when those without a gap are merged.
 bool StridedContent::TakeDimensions(const StridedTensor& tensor) {
   bytes_ = extent_ = element_bytes_;
   for (int32_t i = 0; i < tensor.ndim; ++i) {
@@ -121,6 +128,7 @@ bool StridedContent::TakeDimensions(const StridedTensor& tensor) {
   bool dense = true;
   for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
     const int64_t size = tensor.sizes[i];
+    // The stride of a dimension of size 1 may be anything and means nothing.
     if (size == 1) continue;
     dense = dense && tensor.strides[i] == dense_stride;
     dense_stride *= size;
@@ -175,6 +183,7 @@ void StridedContent::GatherBlocks(const Take& take) const {
     used = 0;
   };
   const auto gap = static_cast<int64_t>(element_bytes_);
+  // The innermost dimension is copied in runs; the others are counted through.
   const Dimension inner =
       dimensions_.empty()
           ? Dimension{static_cast<int64_t>(bytes_ / element_bytes_), gap}
@@ -182,6 +191,8 @@ void StridedContent::GatherBlocks(const Take& take) const {
   std::vector<int64_t> index(dimensions_.empty() ? 0 : dimensions_.size() - 1);
   const char* row = data_;
   while (true) {
+    // Blocks are filled across rows, so that short rows do not make short
+    // blocks.
     for (int64_t done = 0; done < inner.size;) {
       const size_t count = std::min(static_cast<size_t>(inner.size - done),
                                     (kBlockBytes - used) / element_bytes_);
@@ -212,6 +223,8 @@ void StridedContent::ForEachBlock(const Take& take) const {
     GatherBlocks(take);
     return;
   }
+  // In blocks here, too, so that everything that reads a block finds it in the
+  // cache.
   for (uint64_t at = 0; at < bytes_; at += kBlockBytes) {
     take(data_ + at, std::min<uint64_t>(kBlockBytes, bytes_ - at));
   }
@@ -225,6 +238,7 @@ ContentDigest StridedContent::Digest() const {
     uint64_t next_word = 0;
     ForEachBlock([&](const char* block, size_t bytes) {
       sum += SumWords(block, bytes, next_word);
+      // Only the last block can end within a word.
       next_word += bytes / 8;
     });
   }
@@ -267,6 +281,8 @@ ContentSummary StridedContent::Summarize(ContentWanted wanted) const {
   summary.content = {FinishDigest(sum.sum, bytes_, dtype_), sum.any_bits == 0};
   if (has_statistics) {
     summary.statistics = statistics.Finish();
+    // Squares that left the range of double are rare: only then the content is
+    // read a second time.
     if (statistics.NeedsScale()) {
       summary.statistics = ScaledStatistics(summary.statistics->absmax);
     }

@@ -8,6 +8,8 @@ DigestSum SumWords(const void* data, size_t bytes, uint64_t first_word) {
   const char* from = static_cast<const char*>(data);
   const size_t words = bytes / 8;
   DigestSum sum = SumWholeWords(from, words, first_word);
+  // The length goes into the digest as well, so that padding is not taken for
+  // zeros of the tensor.
   if (bytes % 8 != 0) {
     char last[8] = {};
     std::memcpy(last, from + 8 * words, bytes % 8);

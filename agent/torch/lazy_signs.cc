@@ -13,6 +13,7 @@ struct Part {
   size_t bytes = 0;  // of an element, or of one half of a complex one
 };
 
+// Torch refuses to negate every type that is missing here.
 Part PartOf(Dtype dtype) {
   switch (dtype) {
     case Dtype::kFloat16:
@@ -41,6 +42,8 @@ void NegateOne(char* at, Sign sign) {
   Bits bits;
   std::memcpy(&bits, at, sizeof bits);
   constexpr Bits kSignBit = static_cast<Bits>(Bits{1} << (8 * sizeof bits - 1));
+  // As unsigned numbers: the smallest integer has no negative, and stays what
+  // it is, as in torch.
   bits =
       static_cast<Bits>(sign == Sign::kBit ? bits ^ kSignBit : Bits{0} - bits);
   std::memcpy(at, &bits, sizeof bits);
@@ -79,6 +82,7 @@ void Negate(Dtype dtype, char* data, size_t bytes) {
 }
 
 void Conjugate(Dtype dtype, char* data, size_t bytes) {
+  // The second half of each element is its imaginary part.
   const Part part = PartOf(dtype);
   NegateParts(part, data, part.bytes, 2 * part.bytes, bytes);
 }

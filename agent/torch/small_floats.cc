@@ -14,6 +14,7 @@ double Value(uint8_t bits, int mantissa_bits, int exponent_bits, int bias) {
   const int mantissa = bits & ((1 << mantissa_bits) - 1);
   const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
   const bool negative = (bits >> (mantissa_bits + exponent_bits)) & 1;
+  // The lowest exponent is that of subnormals, which have no leading one.
   const int whole = exponent == 0 ? mantissa : mantissa + (1 << mantissa_bits);
   const int shift = (exponent == 0 ? 1 : exponent) - bias - mantissa_bits;
   const double magnitude = std::ldexp(whole, shift);
@@ -22,6 +23,8 @@ double Value(uint8_t bits, int mantissa_bits, int exponent_bits, int bias) {
 
 double Float8(Dtype dtype, uint8_t byte) {
   const uint8_t magnitude = byte & 0x7f;
+  // The suffixes say what patterns are spent on: fn has no infinities, and fnuz
+  // no negative zero either, whose pattern is its NaN.
   switch (dtype) {
     case Dtype::kFloat8E5m2:
       if (magnitude > 0x7c) return kNan;

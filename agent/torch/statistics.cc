@@ -32,6 +32,7 @@ struct Bfloat16 {
   using Bits = uint16_t;
   static constexpr Bits kInfinity = 0x7f80;
   static double Value(Bits magnitude) {
+    // A bfloat16 is the upper half of a float.
     return Float32::Value(static_cast<uint32_t>(magnitude) << 16);
   }
 };
@@ -63,15 +64,20 @@ __attribute__((always_inline)) inline void Add(const char* data, size_t count,
   const auto add = [&](size_t lane, const char* at) {
     Bits bits;
     std::memcpy(&bits, at, sizeof bits);
+    // Counted without branches, so that the loop can be made of vectors.
     const Bits magnitude = bits & kMagnitude;
     nans[lane] += magnitude > Float::kInfinity;
     infs[lane] += magnitude == Float::kInfinity;
     const Bits finite = magnitude < Float::kInfinity ? magnitude : 0;
     largest[lane] = std::max(largest[lane], finite);
     double value = Float::Value(finite);
+    // Only 64-bit types have squares beyond double: the others need no
+    // division.
     if constexpr (sizeof(Bits) == 8) value /= scale;
     squares[lane] += value * value;
   };
+  // The same eight sums on every processor, whatever its vectors: the order of
+  // additions decides the last bits.
   size_t i = 0;
   for (; i + 8 <= count; i += 8) {
     for (size_t lane = 0; lane < 8; ++lane) {
@@ -166,6 +172,8 @@ void StatisticsSum::Take(const char* data, size_t bytes) {
 bool StatisticsSum::NeedsScale() const {
   if (KindOf(dtype_).part_bytes != 8 || sums_.largest == 0) return false;
   const double absmax = Float64::Value(sums_.largest);
+  // Between these bounds neither the largest square nor a sum of squares comes
+  // near the ends of double.
   return sums_.scale == 1 && (absmax > 1e140 || absmax < 1e-140);
 }
 
@@ -176,6 +184,7 @@ TensorStatistics StatisticsSum::Finish() const {
     FinishBytes(&statistics);
     return statistics;
   }
+  // These are squares of elements that were divided by the scale.
   double squares = 0;
   for (const double part : sums_.squares) squares += part;
   statistics.norm = std::sqrt(squares) * sums_.scale;
@@ -187,6 +196,7 @@ TensorStatistics StatisticsSum::Finish() const {
 
 void StatisticsSum::FinishBytes(TensorStatistics* statistics) const {
   double squares = 0;
+  // At most 256 products, however many elements there are.
   for (size_t byte = 0; byte < times_.size(); ++byte) {
     if (times_[byte] == 0) continue;
     const auto times = static_cast<double>(times_[byte]);

@@ -11,6 +11,7 @@ namespace {
 // another can have the address.
 class StorageTable {
  public:
+  // Never destroyed: its references must not go after the interpreter.
   static StorageTable& Get() {
     static auto* all = new StorageTable;
     return *all;
@@ -25,6 +26,7 @@ class StorageTable {
     const Ref storage = CallMethod(tensor, untyped_storage_);
     const void* address = storage ? AddressOf(storage.get()) : nullptr;
     if (address == nullptr) return 0;
+    // It may be known by its address, which the caller could not give.
     if (const uint64_t known = Find(address)) return known;
     Ref reference = MakeReference(storage.get(), address);
     if (!reference) {
@@ -88,6 +90,7 @@ uint64_t StorageNumber(PyObject* tensor, const void* storage) {
   if (storage != nullptr) {
     if (const uint64_t known = all.Find(storage)) return known;
   }
+  // Others may answer with the storage of an inner tensor.
   if (!TorchApi::IsPlainTensor(tensor)) return 0;
   const TorchApi::WithoutOverrides direct;
   return all.NumberOf(tensor);

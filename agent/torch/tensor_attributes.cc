@@ -102,6 +102,7 @@ void ReadDevice(PyObject* tensor, TensorDescriptor* descriptor) {
   if (!device) return;
   const Ref type = Attribute(device.get(), names.type);
   descriptor->device_type = DeviceTypeOfName(Utf8(type.get()));
+  // The CPU has no index: None is not an integer.
   descriptor->device_index = static_cast<int8_t>(
       Integer(Attribute(device.get(), names.index)).value_or(-1));
 }
@@ -112,6 +113,8 @@ void ReadDimensions(PyObject* tensor, TensorDescriptor* descriptor) {
   own.reserve(8);  // an address also where there are no dimensions
   if (!AppendIntegers(CallMethod(tensor, names.size).get(), &own)) return;
   const size_t ndim = own.size();
+  // Other layouts have no strides, and some raise where they are asked for
+  // them.
   const bool has_strides =
       descriptor->layout == kLayoutStrided &&
       AppendIntegers(CallMethod(tensor, names.stride).get(), &own) &&

@@ -9,6 +9,8 @@ namespace traincheck::agent {
 bool Describe(PyObject* object, TensorDescriptor* tensor) {
   if (!TorchApi::IsTensor(object)) return false;
   if (TensorShim::Describe(object, tensor)) return true;
+  // An exception in flight is the user's, and the attributes below clear what
+  // they meet.
   const SavedException exception;
   const TorchApi::WithoutOverrides direct;
   DescribeByAttributes(object, tensor);

@@ -17,6 +17,8 @@ uint8_t AutogradFlags(PyObject* tensor) {
   uint8_t flags = kTensorAutogradKnown;
   if (Attribute(tensor, requires_grad).get() == Py_True) {
     flags |= kTensorRequiresGrad;
+    // A tensor that needs no gradient is a leaf, so most are asked one
+    // question.
     if (Attribute(tensor, is_leaf).get() == Py_False) flags |= kTensorHasGradFn;
   }
   return flags;

@@ -62,6 +62,7 @@ class WordSearch {
 
   // `bytes` lie at `base`, no more.
   void Take(const void* base, size_t bytes, uint64_t wanted) {
+    // No sample is read behind its end: the smallest one bounds the search.
     fits_.resize(std::min(fits_.size(), bytes / sizeof wanted));
     for (uint32_t i = 0; i < fits_.size(); ++i) {
       if (WordAt(base, i * sizeof wanted) != wanted) fits_[i] = false;
@@ -69,6 +70,8 @@ class WordSearch {
   }
   // False: no word fits, or several do.
   bool Found(uint32_t* byte_offset) const {
+    // A second word that fits does so by chance, and nothing says which one
+    // that is.
     if (std::count(fits_.begin(), fits_.end(), true) != 1) return false;
     const auto at = std::find(fits_.begin(), fits_.end(), true);
     *byte_offset = static_cast<uint32_t>(at - fits_.begin()) * 8;
@@ -125,6 +128,7 @@ TensorShim& TensorShim::Get() {
 std::string TensorShim::FindFunctions(PyObject* addresses) {
   const auto find = [addresses](const char* part, auto* function) {
     const uint64_t address = NumberIn(addresses, part);
+    // As bytes, because the functions are of several types.
     std::memcpy(function, &address, sizeof address);
     return address != 0;
   };
@@ -178,6 +182,7 @@ std::string TensorShim::CompareWithPython(PyObject* samples) {
   for (Py_ssize_t i = 0; i < PyList_Size(samples); ++i) {
     const Sample sample(PyList_GetItem(samples, i));
     TensorDescriptor quick;
+    // Special samples are left to attributes, as such tensors of programs are.
     if (!Describe(sample.tensor, &quick)) continue;
     ++plain;
     TensorDescriptor slow;
@@ -209,6 +214,7 @@ std::string TensorShim::Bind(PyObject* torch) {
   std::string why = shim.FindFunctions(functions);
   if (why.empty()) why = shim.FindWords(probed.get());
   if (!why.empty()) return why;
+  // Describe is what is compared, and it works only while the shim is on.
   shim.on_ = true;
   why = shim.CompareWithPython(PyDict_GetItemString(probed.get(), "samples"));
   shim.on_ = shim.bound_ = why.empty();
@@ -246,6 +252,7 @@ bool TensorShim::Describe(PyObject* object, TensorDescriptor* tensor) {
                         shim.dtype_(handle, &dtype) | shim.data_(handle, &data);
   if (error != 0) return false;
   const uint64_t keys = WordAt(impl, shim.keys_at_);
+  // A tensor of the CPU is known by its keys, which saves two calls.
   int32_t device_type = kDeviceCpu, device_index = -1;
   if ((keys & shim.backend_keys_) != shim.cpu_key_ &&
       (shim.device_type_(handle, &device_type) != 0 ||

@@ -67,6 +67,8 @@ std::optional<StridedContent> ContentOf(PyObject* tensor,
   if (!storage || facts.data == nullptr) return std::nullopt;
   const uint64_t begin =
       static_cast<uint64_t>(storage->offset) * DtypeBytes(facts.dtype);
+  // A storage that was made smaller under its tensor ends before the tensor
+  // does.
   if (begin + content->extent() > static_cast<uint64_t>(storage->bytes)) {
     return std::nullopt;
   }

@@ -45,6 +45,8 @@ std::string TorchApi::Bind(PyObject* torch) {
   api.tensor_type_ = Path(torch, {"Tensor"});
   api.plain_dispatch_ = Path(torch, {"Tensor", "__torch_dispatch__"});
   api.strided_ = Path(torch, {"strided"});
+  // Without one of these the agent stays off. What else is missing has a slower
+  // way or a neutral answer.
   if (!api.is_grad_enabled_) return "torch.is_grad_enabled";
   if (!api.current_graph_task_id_) return "torch._C._current_graph_task_id";
   if (!api.disable_torch_function_) return "torch._C.DisableTorchFunction";
@@ -79,6 +81,7 @@ bool TorchApi::GradEnabled() {
 
 bool TorchApi::InGraphTask() {
   const Ref answer = Get().current_graph_task_id_.Ask();
+  // -1 says that no backward runs.
   const long id = answer ? PyLong_AsLong(answer.get()) : -1;
   DropException();
   return id >= 0;
@@ -101,6 +104,7 @@ bool TorchApi::IsPlainTensor(PyObject* value) {
   if (!IsTensor(value)) return false;
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
   if (type == Get().tensor_type_.get()) return true;
+  // A class that has put its own in its place may keep its bytes elsewhere.
   static PyObject* name = PyUnicode_InternFromString("__torch_dispatch__");
   return Attribute(type, name).get() == Get().plain_dispatch_.get();
 }
@@ -122,6 +126,7 @@ TorchApi::WithoutOverrides::WithoutOverrides() {
 
 TorchApi::WithoutOverrides::~WithoutOverrides() {
   if (!guard_) return;
+  // The user's exception may be on its way through the scope.
   const SavedException exception;
   CallMethod(guard_.get(), "__exit__", 3);
 }

@@ -66,6 +66,8 @@ uint64_t AnyOfLanes(__m256i lanes) {
   return lane[0] | lane[1] | lane[2] | lane[3];
 }
 
+// Two vectors at a time, each with a sum of its own, so that no multiplication
+// waits for the one before.
 DigestSum SumAvx2(const char* data, size_t words, uint64_t first_word) {
   const __m256i c1_low = All256(kDigestC1), c1_high = All256(kDigestC1 >> 32);
   const __m256i c2_low = All256(kDigestC2), c2_high = All256(kDigestC2 >> 32);
@@ -120,6 +122,7 @@ DigestSum SumAvx512(const char* data, size_t words, uint64_t first_word) {
   const __m512i lanes = _mm512_mullo_epi64(
       _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0), All512(kDigestG));
   const uint64_t first = (first_word + 1) * kDigestG;
+  // As many independent sums, for the same reason as in SumAvx2.
   constexpr size_t kVectors = 4;
   __m512i sum[kVectors], any[kVectors], position[kVectors];
   for (size_t i = 0; i < kVectors; ++i) {
@@ -184,6 +187,7 @@ SumFunction FunctionFor(VectorSet vectors) {
 
 VectorSet BestVectorSet() {
   __builtin_cpu_init();
+  // The 64-bit multiplication is of this set, which includes avx512f.
   if (__builtin_cpu_supports("avx512dq")) return VectorSet::kAvx512;
   if (__builtin_cpu_supports("avx2")) return VectorSet::kAvx2;
   return VectorSet::kNone;

@@ -78,6 +78,7 @@ std::string CheckLine(const SettingsLine& line) {
 std::string Settings::Load(const char* const* environment,
                            const std::string& site_file) {
   std::string wrong = LoadEnvironment(environment);
+  // Only the environment can name it: no file has been read yet.
   const std::string path = Get("TRAINCHECK_CONFIG");
   if (wrong.empty() && !path.empty()) {
     wrong = LoadFile(path, "TRAINCHECK_CONFIG: ");
@@ -121,6 +122,8 @@ std::string Settings::LoadFile(const std::string& path,
       return path + ", line " + std::to_string(line.number) + ": " + wrong;
     }
     const std::string variable = Variable(Upper(line.key));
+    // The first one wins, and sources are read by rank: environment, the user's
+    // file, the site's.
     if (Has(of_environment_, variable) || Has(of_file_, variable)) continue;
     of_file_.emplace_back(variable, line.value);
     file_of_row_.push_back(path);

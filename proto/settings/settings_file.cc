@@ -24,6 +24,7 @@ bool IsKeyCharacter(char c) {
 }
 
 bool IsNothingOrComment(std::string_view text) {
+  // As in YAML, a # begins a comment only behind a space.
   return text.empty() || WithoutSpaces(text).empty() ||
          (text[0] == ' ' && WithoutSpaces(text)[0] == '#');
 }
@@ -50,6 +51,7 @@ std::string ParsePlain(std::string_view text, std::string* value) {
            " into quotes";
   }
   text = WithoutSpaces(text.substr(0, text.find(" #")));
+  // To other YAML readers this would be a mapping and not a text.
   if (text.find(": ") != std::string_view::npos || text.back() == ':') {
     return "put a value with a colon and a space into quotes";
   }
@@ -107,6 +109,7 @@ std::string ParseSettings(std::string_view text,
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view content = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
+    // Editors on Windows end lines so.
     if (!content.empty() && content.back() == '\r') content.remove_suffix(1);
     if (!std::all_of(content.begin(), content.end(), IsPrintable)) {
       return AtLine(number, "only ASCII without tabs is read here");
@@ -132,6 +135,7 @@ std::string ReadSettingsFile(const std::string& path, std::string* text) {
   if (file.fd() < 0) return std::strerror(errno);
   // Not by fstat, which needs a newer libc than the training may have.
   if (lseek(file.fd(), 0, SEEK_CUR) < 0) return "it is not a file";
+  // One byte more than is allowed shows that there is more.
   text->resize(kMaxSettingsFileBytes + 1);
   size_t size = 0;
   while (size < text->size()) {

@@ -128,6 +128,7 @@ bool IsBytes(std::string_view value) {
     value.remove_suffix(1);
   }
   if (!IsWhole(value, kMaxByteDigits)) return false;
+  // So many digits fit into 64 bits: nothing wraps before it is compared.
   unsigned long long number = 0;
   for (const char digit : value) {
     number = number * 10 + static_cast<unsigned>(digit - '0');
@@ -145,6 +146,7 @@ bool IsPort(std::string_view value) {
 
 bool IsAddress(std::string_view value) {
   if (value.substr(0, 5) == "unix:") return value.size() > 5;
+  // The last one: those of an IPv6 address stand before it, in brackets.
   const size_t colon = value.rfind(':');
   return colon != std::string_view::npos && colon > 0 &&
          IsWhole(value.substr(colon + 1), 5) && IsPort(value.substr(colon + 1));
@@ -165,7 +167,9 @@ std::vector<std::string_view> Words(std::string_view text) {
   return words;
 }
 
-// Letters to insert, delete or replace between the two.
+// Letters to insert, delete or replace between the two. `row` holds the
+// distances between the letters of `a` so far and each beginning of `b`. In
+// place of base/nearest.h, which the training process does not link.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j < row.size(); ++j) row[j] = j;
