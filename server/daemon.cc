@@ -165,6 +165,7 @@ absl::Status Daemon::Start(const Options& options) {
                                   .jobs = jobs_.get(),
                                   .caller = caller_.get(),
                                   .by_run = options.metrics_by_run});
+  // Behind all that is to hear of what they find.
   checks_->Start();
   cleaner_->Start();
   return absl::OkStatus();
@@ -178,15 +179,20 @@ void Daemon::Connect() {
   });
   registry_->SetObserver(
       [checks = checks_.get()](const std::string& run) { checks->Wake(run); });
+  // A run without a set has no check whose end would ring, and its watchers
+  // wait for the end.
   registry_->SetEndObserver([board = board_.get()](const std::string& run) {
     board->bells().Ring(run);
   });
+  // Watchers look at their tokens when they wake.
   tokens_->SetRevocationObserver([board = board_.get()] { board->Wake(); });
   sets_->SetObserver(
       [checks = checks_.get()](const std::string& set) { checks->OnSet(set); });
 }
 
 bool Daemon::Stop() {
+  // First what uses the others: retention asks the checks and waits for the
+  // store.
   cleaner_->Stop();
   checks_->Stop();
   caller_->Stop();

@@ -128,6 +128,8 @@ void AddFile(CLI::App* app) {
       "--config", "",
       "File with options, a line each: retain-days = 30; the command "
       "line wins");
+  // A mistyped key is an error: the daemon must not start without the limit
+  // that somebody wrote.
   app->allow_config_extras(CLI::config_extras_mode::error);
 }
 
@@ -135,11 +137,14 @@ void AddFile(CLI::App* app) {
 uint64_t DiskBytes(std::filesystem::path folder) {
   std::error_code error;
   folder = std::filesystem::absolute(folder, error);
+  // The folder may not be there yet: its disk is that of the nearest parent.
   while (!std::filesystem::exists(folder, error) &&
          folder.has_relative_path()) {
     folder = folder.parent_path();
   }
   const auto space = std::filesystem::space(folder, error);
+  // A disk that does not say its size leaves a share of it without effect;
+  // sizes in bytes hold.
   return error ? UINT64_MAX : space.capacity;
 }
 

@@ -17,6 +17,7 @@ constexpr std::string_view kLastWords =
   // Nothing here may allocate.
   [[maybe_unused]] const ssize_t written =
       write(STDERR_FILENO, kLastWords.data(), kLastWords.size());
+  // Without destructors and handlers of exit, which may allocate.
   _exit(kExitFailed);
 }
 

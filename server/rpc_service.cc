@@ -76,6 +76,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
 }
 
 void RpcServer::Stop(absl::Duration patience) {
+  // Before gRPC's own shutdown, which would wait out its patience for streams
+  // and watchers that never end by themselves.
   services_.ingest->Stop();
   services_.control->Stop();
   services_.comparison->Stop();

@@ -19,6 +19,8 @@ constexpr char kUnix[] = "unix:";
 absl::Status SocketLock::Take(const std::string& address) {
   if (!absl::StartsWith(address, kUnix)) return absl::OkStatus();
   const std::string path = address.substr(sizeof kUnix - 1) + ".lock";
+  // Without following links: in a folder of many users one could lead to a file
+  // of this user.
   fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd_ < 0) return absl::ErrnoToStatus(errno, path);
   if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();

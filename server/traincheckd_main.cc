@@ -30,6 +30,8 @@ namespace traincheck::server {
 namespace {
 
 constexpr int kExitFailed = 1;
+// A tenth of a second: runs end, and silent relays are noticed, with that delay
+// at most.
 constexpr long kTickNs = 100'000'000;
 
 // Each client takes a file, and the store must never lack one.
@@ -153,6 +155,7 @@ int Run(const Options& options, const sigset_t& signals) {
 }  // namespace traincheck::server
 
 int main(int argc, char** argv) {
+  // First: a worker shares the program with the daemon and none of its setup.
   if (const auto code = traincheck::server::RunIfInferenceWorker(argc, argv)) {
     return *code;
   }
@@ -167,6 +170,8 @@ int main(int argc, char** argv) {
                               : traincheck::LogFormat::kText);
   traincheck::server::EndWhenOutOfMemory();
   traincheck::server::RaiseFileLimit();
+  // Whatever the daemon makes holds what trainings have recorded: it is its
+  // user's alone.
   umask(077);
   // A file size limit is a full disk: an error that the store answers to.
   signal(SIGXFSZ, SIG_IGN);

@@ -9,6 +9,7 @@
 namespace traincheck::server {
 namespace {
 
+// For audits: by whom, and which token, but never its text.
 void Log(const char* what, const v1::Token& token, const Caller& by) {
   spdlog::info("token is {} token={} role={} owner={} by={}", what, token.id(),
                RoleName(token.role()), token.owner(),

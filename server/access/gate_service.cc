@@ -25,6 +25,8 @@ std::string_view Value(const Metadata& metadata, const char* key) {
 }  // namespace
 
 absl::StatusOr<Caller> Gate::Find(const Metadata& metadata) const {
+  // On a socket whoever connects is the daemon's user, so tokens are not looked
+  // at.
   if (tokens_ == nullptr) return Caller{v1::ROLE_ADMIN, "", ""};
   const std::string_view value = Value(metadata, "authorization");
   if (value.substr(0, kBearer.size()) != kBearer) {
@@ -66,6 +68,7 @@ grpc::Status Gate::Process(const InputMetadata& metadata, grpc::AuthContext*,
   const absl::StatusOr<Caller> caller = Find(metadata);
   const absl::Status status =
       caller.ok() ? CheckRole(caller->role, method) : caller.status();
+  // Anybody can cause these lines, so they are limited.
   if (!status.ok() && refusals_.Allows(absl::Now())) {
     spdlog::warn("call refused method={} token={} owner={} message={}",
                  QuotePrintable(std::string(method)),

@@ -23,6 +23,8 @@ OwnToken::OwnToken(const std::string& text, const std::string& data_dir,
   const absl::StatusOr<AddressKind> kind = KindOfAddress(address);
   if (!kind.ok() || *kind == AddressKind::kSocket) return;
   missing_.push_back(data_dir + "/admin.token");
+  // Clients look there by themselves, so it is for addresses that can only be
+  // this host.
   if (*kind == AddressKind::kLoopback) {
     missing_.push_back(AutomaticTokenFile(PortOf(address)));
   }
@@ -40,12 +42,15 @@ void OwnToken::Tick(absl::Time now) {
   if (missing_.empty() || now < next_try_) return;
   next_try_ = now + kRetry;
   absl::Status error;
+  // Each on its own: where one folder cannot be written to, the other file
+  // still serves.
   std::erase_if(missing_, [&](const std::string& path) {
     const absl::Status status = Write(path);
     if (status.ok()) written_.push_back(path);
     error.Update(status);
     return status.ok();
   });
+  // Once for each error and not each second.
   if (!error.ok() && error != last_error_) {
     spdlog::error(
         "the token of this user is not there, so clients need one of their own "

@@ -9,6 +9,7 @@ namespace traincheck::server {
 
 bool Sight::SeesRun(const std::string& run) {
   if (caller_.is_admin()) return true;
+  // Kept for the call, since a list asks once for each violation.
   const auto known = seen_.find(run);
   if (known != seen_.end()) return known->second;
   const std::optional<std::string> owner = registry_.OwnerOf(run);

@@ -19,6 +19,8 @@ namespace traincheck::server {
 namespace {
 
 constexpr std::string_view kPrefix = "tc1.";
+// A token is found by its id, which need not be secret: it stands in lists and
+// in the log.
 constexpr size_t kIdBytes = 8;
 // Nobody guesses so many random bits, so a fast hash without salt keeps the
 // secret.
@@ -60,6 +62,7 @@ Caller CallerOf(const std::string& id, const stored::Token& token) {
   return {static_cast<v1::Role>(token.role()), token.owner(), id};
 }
 
+// Owners are compared byte by byte and stand in messages without quotes.
 bool IsName(const std::string& text) {
   return !text.empty() && text.size() <= kMaxOwnerBytes &&
          std::all_of(text.begin(), text.end(), [](char c) {
@@ -126,6 +129,8 @@ absl::StatusOr<v1::CreateTokenReply> TokenBook::CreateUntrusted(
   reply.set_text(
       absl::StrCat(std::string(kPrefix), id, ".", RandomHex(kSecretBytes)));
   stored::Token token;
+  // The hash is of the whole text, id included. The text itself is kept
+  // nowhere.
   token.set_hash(Sha256(reply.text()));
   token.set_role(request.role());
   token.set_owner(request.owner());
@@ -176,6 +181,7 @@ absl::StatusOr<v1::Token> TokenBook::Revoke(const std::string& id) {
     // At once, even if the disk takes a while.
     tokens_.erase(at);
   }
+  // Before the disk: calls that are open with this token end now.
   if (on_revoked_) on_revoked_();
   WriteSet writes;
   writes.Delete(Table::kMeta, TokenKey(id));
@@ -192,6 +198,7 @@ std::string TokenBook::CreateAutomatic() {
   token.set_hash(Sha256(text));
   token.set_role(v1::ROLE_ADMIN);
   absl::MutexLock lock(&mutex_);
+  // Not stored: the daemon's user gets another one with each start.
   automatic_[id] = std::move(token);
   return text;
 }
@@ -236,6 +243,8 @@ absl::StatusOr<Caller> TokenBook::Find(std::string_view text) const {
 }
 
 absl::Status TokenBook::CheckStillValid(const Caller& caller) const {
+  // A caller without a token came through the socket, or was nobody from the
+  // beginning.
   if (caller.token.empty()) return absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   if (automatic_.count(caller.token) > 0) return absl::OkStatus();

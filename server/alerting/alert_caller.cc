@@ -63,6 +63,7 @@ absl::Status AlertCaller::ReadCalls() {
   if (!read.ok()) return read;
   const absl::Time hour_ago = absl::Now() - absl::Hours(1);
   absl::MutexLock lock(&mutex_);
+  // Shown also where no command is given: people see that nobody is called.
   calls_.set_configured(!options_.command.empty());
   calls_.set_per_hour(options_.per_hour);
   for (const auto& [key, call] : calls) {
@@ -76,6 +77,7 @@ absl::Status AlertCaller::ReadCalls() {
     // The limit of an hour holds over restarts.
     if (at > hour_ago) last_hour_.push_back(at);
   }
+  // The store has them by run and violation; the oldest is to leave first.
   std::sort(last_hour_.begin(), last_hour_.end());
   return absl::OkStatus();
 }
@@ -124,6 +126,8 @@ v1::AlertCalls AlertCaller::Calls() const {
 
 void AlertCaller::Loop() {
   while (!stopping_) {
+    // With each turn, so that a command that hangs is killed though nothing
+    // changes.
     Reap();
     if (absl::Status s = Look(); !s.ok()) {
       spdlog::error("alerts are not looked at just now error={}", Message(s));
@@ -136,6 +140,7 @@ void AlertCaller::Loop() {
 absl::Status AlertCaller::Look() {
   const auto changes = use_.violations->ChangedRunsAfter(cursor_, kMaxChanges);
   if (!changes.ok()) return changes.status();
+  // Nothing new, so nothing is written: a daemon at rest leaves the disk alone.
   if (changes->revision == cursor_) return absl::OkStatus();
   for (const auto& [run, changed] : changes->runs) {
     const absl::Status looked =
@@ -196,6 +201,8 @@ absl::Status AlertCaller::LookAt(const std::string& run,
     if (leads && !IsSilenced(violation)) incident.lead = &violation;
   }
   for (const auto& [id, incident] : incidents) {
+    // An incident that has not changed is over or was looked at: a silence that
+    // ends, or a command that is new, calls nobody for it.
     if (!incident.changed || incident.known || incident.lead == nullptr ||
         !IsOfAlert(*incident.lead)) {
       continue;
@@ -233,6 +240,8 @@ absl::Status AlertCaller::Call(uint64_t run, const v1::Violation& lead,
   stored::AlertCall call;
   call.set_unix_ns(absl::ToUnixNanos(now));
   call.mutable_violations()->Assign(incident.begin(), incident.end());
+  // Held back for good: the next hour has alerts of its own, and people see the
+  // number in the status.
   call.set_held_back(!HasRoomInHour(now));
   WriteSet writes;
   writes.Put(Table::kMeta, AlertCallKey(run, lead.id()),
@@ -262,6 +271,8 @@ void AlertCaller::StartCommand(const v1::Violation& lead) {
   const absl::StatusOr<pid_t> pid =
       StartShellCommand({options_.command, AlertVariables(lead)});
   if (!pid.ok()) {
+    // It counts as started: what is in the store already says so, and nobody is
+    // called twice.
     return Fail(lead.id(), std::string(pid.status().message()));
   }
   spdlog::info("alert command started run={} incident={} pid={}", lead.run(),

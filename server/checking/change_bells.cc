@@ -17,6 +17,7 @@ ChangeBells::Bell::~Bell() {
 
 bool ChangeBells::Bell::Wait(absl::Time deadline) {
   absl::MutexLock lock(&bells_.mutex_);
+  // A condition variable may wake without a signal; what counts is the flag.
   while (!has_rung_) {
     if (rings_.WaitWithDeadline(&bells_.mutex_, deadline)) break;
   }
@@ -25,6 +26,8 @@ bool ChangeBells::Bell::Wait(absl::Time deadline) {
 
 void ChangeBells::Ring(const std::string& run) {
   absl::MutexLock lock(&mutex_);
+  // Over all bells: there are as many as clients that wait, which CallLimit
+  // bounds.
   for (Bell* bell : all_) {
     if (bell->run_.empty() || bell->run_ == run) Ring(bell);
   }

@@ -9,6 +9,7 @@
 namespace traincheck::server {
 namespace {
 
+// How late a run may be looked at that has rested; short beside a rest.
 constexpr absl::Duration kLookAgain = absl::Milliseconds(2);
 
 }  // namespace
@@ -52,6 +53,7 @@ void CheckQueue::Forget(const std::string& run) {
   waiting_.erase(run);
   progress_.erase(run);
   behind_.erase(run);
+  // The next run of this id begins without the rest of the one that is gone.
   resting_.erase(run);
   forgotten_.insert(run);
 }
@@ -81,6 +83,7 @@ bool CheckQueue::IsAhead(const std::string& run) const {
 
 void CheckQueue::Rest(const std::string& run, absl::Duration time) {
   absl::MutexLock lock(&mutex_);
+  // It stays due meanwhile: a run that rests is passed over and not forgotten.
   resting_[run] =
       std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(time);
 }
@@ -94,6 +97,8 @@ std::string CheckQueue::NextDue() const {
                               return !resting_.contains(run);
                             });
   };
+  // Behind the run that was given last, and then from the beginning: each run
+  // that is due comes once before any comes twice.
   const auto behind_last = due_.upper_bound(last_);
   auto next = first_awake(behind_last, due_.end());
   if (next != due_.end()) return *next;
@@ -117,6 +122,8 @@ void CheckQueue::AwaitNext() {
     return stopping_ || !due_.empty() || !due_later_.empty();
   };
   for (;;) {
+    // Asks only whether anything is due at all, since the condition is
+    // evaluated whenever the lock is released; what rests is sorted out behind.
     mutex_.Await(absl::Condition(&ready));
     WakeRested();
     if (HasNext()) return;
@@ -128,10 +135,12 @@ void CheckQueue::AwaitNext() {
 
 std::optional<CheckQueue::Due> CheckQueue::AwaitDue() {
   absl::MutexLock lock(&mutex_);
+  // First: Forget waits for the worker to be away from its run.
   at_.clear();
   AwaitNext();
   if (stopping_) return std::nullopt;
   const std::string next = NextDue();
+  // Nothing that trains is due: one of those that were put off has its turn.
   if (next.empty()) {
     at_ = *due_later_.begin();
     due_later_.erase(due_later_.begin());

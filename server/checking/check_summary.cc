@@ -89,6 +89,8 @@ uint64_t BatchCountOf(const RunView& run) {
 void MarkFinished(const RunView& run, stored::Check* check) {
   check->set_finished(true);
   check->set_processes(run.processes.size());
+  // Quarantined batches are counted in, since the cursors count them: a batch
+  // that comes later raises the number whatever becomes of it.
   check->set_batches(BatchCountOf(run));
   const std::map<uint32_t, uint32_t> ends = EndsOf(run);
   *check->mutable_ends() = {ends.begin(), ends.end()};

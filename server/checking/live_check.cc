@@ -101,6 +101,8 @@ void LiveCheck::Begin(const RunView& run, From from) {
     Fail(run, s);
     return;
   }
+  // Before the first batch is read: the sooner the ranks record what the set
+  // needs, the fewer windows stay unknown.
   if (use_.plans != nullptr) use_.plans->OnCheckBegins(run, *set);
   next_snapshot_ = absl::Now() + use_.snapshot_every;
   if (from == From::kSnapshot) check_ = Resume(run, *set);
@@ -154,6 +156,8 @@ std::unique_ptr<RunCheck> LiveCheck::Resume(const RunView& run,
                                             const InvariantSet& set) {
   const absl::StatusOr<std::optional<std::string>> value =
       use_.store->Get(Table::kRuns, SnapshotKey(run.number));
+  // A snapshot only saves time. Without one, or with one that does not fit, the
+  // check reads from the first batch and comes to the same verdicts.
   if (!value.ok() || !value->has_value() || (*value)->empty()) return nullptr;
   auto check = std::make_unique<RunCheck>(use_.store, run, set);
   stored::CheckSnapshot snapshot;
@@ -173,6 +177,8 @@ bool LiveCheck::Read(const RunView& run) {
   const absl::StatusOr<bool> more = check_->Advance(run);
   std::string before_end;
   if (more.ok() && check_->all_read()) {
+    // The state before the end is judged: from here the check goes on if the
+    // run does, since a judgement cannot be taken back.
     before_end = check_->Save().SerializeAsString();
     check_->End();
   }
@@ -196,6 +202,8 @@ void LiveCheck::Report(const RunView& run) {
     AddCheck(run, writes);
   };
   WriteSet writes;
+  // In one write with what was found up to there: a snapshot without its
+  // violations would never find them again.
   if (IsSnapshotDue()) AddSnapshot(run, &writes);
   use_.board->Post(run.number, news.found, news.known, more, std::move(writes));
   // What only an earlier check found, for example under another attempt, would
@@ -215,6 +223,8 @@ LiveCheck::News LiveCheck::TakeNews(const RunView& run) {
   if (!check_->finished() && !reported_.ReachedBy(run, *check_)) {
     return {.found = std::move(changes), .known = ViolationBoard::Known::kKeep};
   }
+  // It has judged all that was judged before: from here on it reports every
+  // change, as a check that never began anew.
   reported_.Clear();
   return {.found = check_->checker().Violations(), .is_all = true};
 }
@@ -260,6 +270,8 @@ void LiveCheck::Fail(const RunView& run, const absl::Status& why) {
 void LiveCheck::Finish(const RunView& run, const std::string& before_end) {
   const std::string set = stored_.set();
   reported_.Add(run, *check_);
+  // What the checks have reported, and the set, are carried over: the new
+  // summary holds neither.
   stored_ = Summarise(check_->checker().Summary());
   stored_.set_set(set);
   reported_.Store(&stored_);
@@ -268,6 +280,8 @@ void LiveCheck::Finish(const RunView& run, const std::string& before_end) {
   // alone.
   use_.board->KeepOnly(run.id, check_->checker().Violations());
   WriteSet writes;
+  // For reviews of rules: a run speaks for a rule only if its check has decided
+  // it (RuleReview).
   writes.Put(Table::kRuns, DecidedKey(run.number),
              DecidedBy(check_->checker()).SerializeAsString());
   check_.reset();  // the memory of a whole run

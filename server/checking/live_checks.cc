@@ -42,6 +42,7 @@ void LiveChecks::Stop() {
 
 void LiveChecks::Loop() {
   while (const std::optional<CheckQueue::Due> due = queue_.AwaitDue()) {
+    // Before the turn: `due->run` may be a new run of an id that was deleted.
     for (const std::string& run : due->forgotten) checks_.erase(run);
     const absl::Time begin = absl::Now();
     if (Turn(due->run)) {
@@ -51,6 +52,8 @@ void LiveChecks::Loop() {
                   std::min(kRestFactor * (absl::Now() - begin), kLongestRest));
     }
   }
+  // On this thread and behind its last turn, so that no check is read and saved
+  // at once.
   SaveAll();
 }
 
@@ -69,6 +72,8 @@ bool LiveChecks::Turn(const std::string& id) {
   LiveCheck& check = CheckOf(*run);
   const bool more = check.Turn(*run);
   queue_.SetBehind(id, check.BatchesBehind(*run));
+  // What is published says what was covered up to a point at which nothing was
+  // left to be read; in between it would change with every batch.
   if (more) return true;
   Publish(id, check.Progress(*run));
   if (check.IsSettled()) Drop(id);
@@ -77,6 +82,7 @@ bool LiveChecks::Turn(const std::string& id) {
 
 LiveCheck& LiveChecks::CheckOf(const RunView& run) {
   std::unique_ptr<LiveCheck>& check = checks_[run.id];
+  // Another number under this id: the run was deleted and another one began.
   if (check == nullptr || check->run_number() != run.number) {
     check = std::make_unique<LiveCheck>(
         LiveCheck::Dependencies{.store = use_.store,

@@ -6,6 +6,7 @@ namespace traincheck::server {
 
 void RankPace::Add(const RunView::Process& process, uint64_t step, bool live) {
   const Place place = {process.attempt, *process.rank};
+  // Views list processes by number, so holders ascend, as HoldersOf promises.
   holders_[place].push_back(process.number);
   newest_attempt_ = std::max(newest_attempt_, process.attempt);
   if (!live) return;
@@ -46,6 +47,7 @@ uint64_t RankPace::SlowestOfOthers(const Place& place,
                                    const SharedRanks& ranks) {
   ++looks_;
   const Slowest& slowest = SlowestOf({place.first, ranks});
+  // A rank never waits for itself: for the slowest one the next slowest counts.
   const bool is_own = slowest.step != UINT64_MAX && slowest.place == place;
   return is_own ? slowest.next_step : slowest.step;
 }

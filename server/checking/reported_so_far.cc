@@ -27,6 +27,8 @@ void ReportedSoFar::Add(const RunView& run, const RunCheck& check) {
     Raise(next, &batches_[process]);
   }
   for (const RunView::Process& process : run.processes) {
+    // Only ranks wait for each other, so only theirs are steps that windows
+    // over ranks were judged up to.
     if (!HasPlace(process)) continue;
     Raise(check.checker().StepOf(process.number), &steps_[process.attempt]);
     if (check.HasEnded(process.number)) ended_.insert(process.number);
@@ -39,6 +41,7 @@ void ReportedSoFar::Add(const RunView& run, const RunCheck& check) {
 bool ReportedSoFar::IsBehind(const RunView::Process& process,
                              const RunCheck& check) const {
   if (!HasPlace(process) || check.HasEnded(process.number)) return false;
+  // Earlier checks had read it and not ended it: what they judged counts it in.
   const bool was_waited_for =
       batches_.count(process.number) > 0 && ended_.count(process.number) == 0;
   const auto step = steps_.find(process.attempt);

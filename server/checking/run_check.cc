@@ -24,6 +24,8 @@ Place PlaceOf(const RunView::Process& process) {
   return {process.attempt, *process.rank};
 }
 
+// The oldest attempt first, and within one by number: a place that was taken
+// over is read in the order of its holders.
 std::vector<const RunView::Process*> ByAttempt(const RunView& run) {
   std::vector<const RunView::Process*> processes;
   processes.reserve(run.processes.size());
@@ -110,6 +112,7 @@ uint64_t RunCheck::BatchesBehind(const RunView& run) const {
     if (process.refused) continue;
     const auto at = cursors_.find(process.number);
     const uint64_t read = at == cursors_.end() ? 0 : at->second.next_batch;
+    // A cursor may be ahead of the run: records may have gone since.
     behind += process.next_batch - std::min(read, process.next_batch);
   }
   return behind;
@@ -125,6 +128,7 @@ bool RunCheck::HasEnded(uint32_t process) const {
 // and came, a process that was read is left out or belongs to another attempt,
 // records went or came behind an end, or the end is another one.
 std::string RunCheck::WhyAnew(const RunView& run) const {
+  // Its windows are judged to the end, and no judgement is taken back.
   if (finished_ && !run.ended) return "the run goes on";
   for (const RunView::Process& process : run.processes) {
     if (HasPlace(process) &&
@@ -132,6 +136,7 @@ std::string RunCheck::WhyAnew(const RunView& run) const {
       return absl::StrCat("rank ", *process.rank, " came after all");
     }
     const auto at = cursors_.find(process.number);
+    // Nothing was read of it and no end assumed, so nothing was judged by it.
     const bool unread = at == cursors_.end() || (at->second.next_batch == 0 &&
                                                  !at->second.end.has_value());
     if (process.refused) {
@@ -206,6 +211,8 @@ bool RunCheck::IsBehind(const RunView::Process& process) const {
 
 void RunCheck::Introduce(const RunView::Process& process) {
   Cursor& cursor = cursors_[process.number];
+  // Once: a process that changes its attempt later makes the check begin anew
+  // (WhyAnew).
   if (cursor.attempt.has_value()) return;
   cursor.attempt = process.attempt;
   checker_.SetAttempt(process.number, process.attempt);
@@ -228,6 +235,9 @@ absl::StatusOr<bool> RunCheck::ReadShare(const RunView& run,
                   process.next_batch, [&](const StoredBatch& batch) {
                     checker_.Consume(process.number, batch);
                     cursor.next_batch = batch.number + 1;
+                    // Looked at behind each batch, since one may close many
+                    // steps: a rank is ahead by one batch more than the limit
+                    // at most.
                     whole = --left > 0 && may_read();
                     return whole;
                   });
@@ -316,7 +326,11 @@ absl::StatusOr<bool> RunCheck::Advance(const RunView& run) {
     all_ended &= HasEnded(process->number);
     held_back |= IsBehind(*process);
   }
+  // Refused processes do not count: they are never read, and the run is over
+  // without them.
   all_read_ = run.ended && all_ended;
+  // Behind the reading, which may have brought the others as far as they may be
+  // ahead of a rank that never came.
   GiveUpRanks(run, pace, all_read_);
   // What one waits for may be there now.
   return more || (held_back && progress);

@@ -25,6 +25,7 @@ void PackChecker(const std::string& state, stored::CheckSnapshot* snapshot) {
   packed->resize(ZSTD_compressBound(state.size()));
   const std::unique_ptr<ZSTD_CCtx, FreeContext> context(ZSTD_createCCtx());
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kLevel);
+  // DecompressUntrusted asks for it: damage on disk must not pass for a state.
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
   const size_t size =
       ZSTD_compress2(context.get(), packed->data(), packed->size(),

@@ -18,6 +18,8 @@ namespace {
 constexpr absl::Duration kPatience = absl::Seconds(10);
 constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
 
+// A pass with a reason was decided in a part of its windows only: people see it
+// as partly checked and never as passed.
 v1::Verdict VerdictOf(const InvariantVerdict& verdict) {
   switch (verdict.outcome) {
     case Outcome::kPass:
@@ -92,6 +94,8 @@ absl::StatusOr<v1::CheckResult> StoredChecks::Check(
   const absl::StatusOr<InvariantSet> set =
       use_.sets->Load(use_.policy->AsDecided(owner, request.set()));
   if (!set.ok()) return set.status();
+  // No snapshot is used: the state of a live check belongs to the rules of its
+  // own set.
   RunCheck check(use_.store, *run, *set);
   absl::Time patience = absl::Now() + kPatience;
   while (true) {
@@ -116,6 +120,8 @@ absl::StatusOr<v1::CheckResult> StoredChecks::Check(
     absl::SleepFor(kLookAgain);
     run = FindRun(request.run());
     if (!run.ok()) return run.status();
+    // A live check would begin anew. Here the client asked for a verdict on a
+    // run that had ended, and is to hear that it has not.
     if (const std::string why = check.WhyAnew(*run); !why.empty()) {
       return absl::AbortedError(
           absl::StrCat("run ", run->id, " has changed: ", why));

@@ -26,6 +26,8 @@ absl::Status Visit(const Store& store, const std::string& from,
       [&](std::string_view key, std::string_view value) {
         absl::StatusOr<v1::Violation> violation = Parse(value);
         const std::optional<uint64_t> run = RunOfViolationKey(key);
+        // A damaged violation ends the visit with an error: without it a run
+        // would look healthier than it was.
         if (!violation.ok() || !run.has_value()) {
           bad = violation.ok() ? absl::DataLossError(
                                      "the key of a stored violation is short")

@@ -132,12 +132,15 @@ void ViolationBoard::Shelve(const std::string& run) {
   absl::MutexLock lock(&mutex_);
   const std::optional<uint64_t> number = NumberOf(run);
   if (!number.has_value() || runs_.at(*number).shelved) return;
+  // Not at once: what a write has not brought to disk yet would be in neither
+  // place.
   leaving_.insert(*number);
   ShelveIfStored(*number);
 }
 
 void ViolationBoard::ShelveIfStored(uint64_t run) {
   OfRun& of = runs_.at(run);
+  // Called once more when the last of its writes is done (OnDurable).
   if (of.pending_writes > 0 || leaving_.erase(run) == 0) return;
   for (const auto& [id, violation] : of.by_id) {
     server::Count(violation, &of.shelved_counts);
@@ -156,6 +159,8 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
   if (!is_new && how == Known::kKeep && next.count() <= at->second.count()) {
     return false;
   }
+  // Without it each turn of a check that goes over known records would raise
+  // revisions, and wake every watcher for nothing.
   if (!is_new && SameBut(at->second, next)) return false;
   if (is_new) {
     server::Count(next.grade(), &found_);
@@ -166,6 +171,7 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
     // once.
     by_revision_.erase(at->second.revision());
   }
+  // Kept over checks that begin anew: lists are in the order of first sight.
   next.set_first_seen_unix_ns(is_new ? absl::ToUnixNanos(now_())
                                      : at->second.first_seen_unix_ns());
   next.set_revision(++revision_);
@@ -317,6 +323,8 @@ absl::StatusOr<std::optional<v1::Violation>> ViolationBoard::Find(
 
 ViolationBoard::Counts ViolationBoard::Count() const {
   absl::MutexLock lock(&mutex_);
+  // The counts of shelved runs are kept, so that a scrape of metrics reads
+  // nothing from the disk.
   Counts counts = shelved_;
   counts.found = found_;
   for (const auto& [number, of] : runs_) {
@@ -338,6 +346,7 @@ std::vector<ViolationBoard::Changed> ViolationBoard::FindChanges(
     Changes* changes) const {
   std::vector<Changed> found;
   absl::MutexLock lock(&mutex_);
+  // What is not durable yet might be gone after a crash, so no watcher sees it.
   changes->revision = durable_revision_;
   const std::optional<uint64_t> number = NumberOf(run);
   if (!run.empty() && !number.has_value()) return found;
@@ -346,6 +355,7 @@ std::vector<ViolationBoard::Changed> ViolationBoard::FindChanges(
        at != by_revision_.end() && at->first <= durable_revision_; ++at) {
     const Change& change = at->second;
     if (!run.empty() && change.run != *number) continue;
+    // The next page begins behind the last change of this one.
     if (found.size() == limit) {
       changes->revision = last;
       changes->complete = false;

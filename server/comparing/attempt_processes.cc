@@ -9,10 +9,14 @@
 namespace traincheck::server {
 namespace {
 
+// A process without a rank, or one that checks leave out, has nothing in the
+// other run that it could be held against.
 bool Trains(const RunView::Process& process) {
   return process.is_main && process.rank.has_value() && !process.refused;
 }
 
+// The newest attempt in which something trained: a restart that failed before
+// it trained has nothing to compare.
 std::optional<uint32_t> NewestAttempt(const RunView& run) {
   std::optional<uint32_t> newest;
   for (const RunView::Process& process : run.processes) {
@@ -60,6 +64,8 @@ void AddWorkers(const v1::Run& identities,
         owner == owners.end()) {
       continue;
     }
+    // Loaders start their workers anew for each pass over the data, so a
+    // worker's number alone names many processes.
     const uint32_t pass = passes[{owner->second, identity.worker_id()}]++;
     processes->workers.emplace(
         WorkerKey{owner->second, identity.worker_id(), pass}, view->second);
@@ -85,6 +91,8 @@ absl::StatusOr<AttemptProcesses> ProcessesOf(const RunView& run,
     if (process.attempt != *attempt || process.refused) continue;
     by_number[process.number] = process;
     if (!Trains(process)) continue;
+    // Trainings without a process group are all rank 0: they are told apart by
+    // the order in which they came.
     const RankKey key = {*process.rank, holders[*process.rank]++};
     processes.ranks.emplace(key, process);
     processes.world = std::max(processes.world, process.world);

@@ -15,6 +15,7 @@ std::string Text(const std::string& recorded) {
 
 v1::RunDifference MessageOf(const Difference& difference) {
   v1::RunDifference message;
+  // Unset for what differs before the first step.
   if (difference.step) message.set_step(*difference.step);
   message.set_after_last_step(difference.after_last_step);
   message.set_rung(NameOf(difference.place.rung));
@@ -88,6 +89,8 @@ v1::CompareRunsResult ToApi(const ComparisonResult& result) {
     *message.add_ranks() = MessageOf(rank);
   }
   *message.mutable_compared() = CountsOf(result.coverage);
+  // With the reason: a result without differences must not be read as if all
+  // had been compared.
   for (const auto& [key, missed] : result.coverage.not_compared) {
     v1::NotCompared* added = message.add_not_compared();
     added->set_what(Text(key.first));

@@ -18,6 +18,8 @@ constexpr absl::Duration kTellEvery = absl::Milliseconds(200);
 grpc::Status ComparisonService::CompareRuns(
     grpc::ServerContext* context, const v1::CompareRunsRequest* request,
     grpc::ServerWriter<v1::CompareRunsProgress>* writer) {
+  // Before a place is taken: there are few, and they are for those who see both
+  // runs.
   Sight sight(gate_.CallerOf(*context), &registry_);
   for (const std::string& run : {request->run_a(), request->run_b()}) {
     if (absl::Status seen = sight.CheckRun(run); !seen.ok()) {
@@ -37,6 +39,7 @@ grpc::Status ComparisonService::CompareRuns(
   };
   absl::StatusOr<v1::CompareRunsResult> result =
       comparisons_.Compare(*request, tell);
+  // Before the result, whose error would then say that the client has left.
   if (stopping_) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE,
                         "traincheckd is stopping");

@@ -63,6 +63,8 @@ class Comparing {
         comparison_(a.processes.world, b.processes.world) {}
 
   absl::StatusOr<ComparisonResult> Run() {
+    // Rank by rank and not all at once: memory holds about a step of one pair
+    // of processes, however many there are.
     absl::Status ranks = ForEach(
         a_.processes.ranks, b_.processes.ranks, "ranks",
         [](const RankKey& key) { return absl::StrCat("rank ", key.rank); },
@@ -102,6 +104,8 @@ class Comparing {
   absl::Status ForEach(const Processes& a, const Processes& b, const char* kind,
                        Name name, Pair pair) {
     for (const auto& [key, process] : a) {
+      // What only one of the runs has is named in the result and is not an
+      // error: the rest is still compared.
       const auto other = b.find(key);
       if (other == b.end()) {
         comparison_.AddLone(RunSide::kA, kind, name(key));
@@ -152,6 +156,8 @@ class Comparing {
         [&](const StoredBatch& batch) {
           comparison->Consume(cursor->side, batch);
           cursor->next_batch = batch.number + 1;
+          // Asked behind each batch. One may reach far beyond the next step:
+          // the comparison then holds the rest of it.
           whole = comparison->Wants(cursor->side);
           return whole;
         });
@@ -189,6 +195,8 @@ absl::StatusOr<Source> FindSource(const Registry& registry,
     absl::StatusOr<RunView> run =
         FindEndedRun(registry, id, "compare it when it has");
     if (!run.ok()) return run.status();
+    // A second look, for pids and owners of workers. A process that comes
+    // between the two is in one of them alone and is left out.
     const absl::StatusOr<v1::Run> identities = registry.Run(id);
     if (!identities.ok()) return identities.status();
     absl::StatusOr<AttemptProcesses> processes =

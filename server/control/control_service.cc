@@ -56,6 +56,7 @@ absl::StatusOr<v1::SetSummary> Import(const Caller& caller,
 }  // namespace
 
 void ControlService::Stop() {
+  // The flag first: watchers that wake look at it.
   stopping_ = true;
   use_.board->Wake();
 }
@@ -65,6 +66,8 @@ grpc::Status ControlService::GetStatus(grpc::ServerContext* context,
                                        v1::ServerStatus* response) {
   *response = use_.queries->Status();
   std::vector<v1::Run> runs(response->runs().begin(), response->runs().end());
+  // The daemon's own numbers are for all callers, its runs for those who see
+  // them.
   SightOf(*context).Filter(&runs);
   response->mutable_runs()->Assign(runs.begin(), runs.end());
   return grpc::Status::OK;
@@ -85,6 +88,7 @@ grpc::Status ControlService::ListRuns(grpc::ServerContext* context,
     absl::StatusOr<v1::Run> run = use_.queries->Run(id);
     if (absl::IsNotFound(run.status())) continue;  // deleted since
     if (!run.ok()) return ToGrpc(run.status());
+    // With all processes a list of many runs is many times as large.
     if (request->without_processes()) {
       run->clear_processes();
       run->clear_missing();
@@ -158,6 +162,8 @@ absl::StatusOr<v1::Job> ControlService::StartJob(
 
 absl::StatusOr<v1::Job> ControlService::FindJob(
     const grpc::ServerContext& context, const std::string& id) const {
+  // A job of another owner is answered for as one that is not there, so that
+  // nothing is learned from trying ids.
   absl::StatusOr<v1::Job> job = use_.jobs->book().Find(id);
   if (!job.ok() || SightOf(context).Sees(*job)) return job;
   return NoSuchJob(id);
@@ -222,12 +228,15 @@ grpc::Status ControlService::GetJob(grpc::ServerContext* context,
 grpc::Status ControlService::CancelJob(grpc::ServerContext* context,
                                        const v1::CancelJobRequest* request,
                                        v1::Job* response) {
+  // Whether the caller sees the job at all; only then is it cancelled.
   const absl::Status seen = FindJob(*context, request->id()).status();
   if (!seen.ok()) return ToGrpc(seen);
   return Answer(use_.jobs->Cancel(request->id()), response);
 }
 
 absl::Status ControlService::Annotate(v1::CheckResult* result) const {
+  // Ids are made of rule, window and ranks, so marks and silences hold for what
+  // a check on request finds, too.
   ViolationView::Violations found(result->violations().begin(),
                                   result->violations().end());
   absl::Status annotated = use_.violations->Annotate(result->run(), &found);
@@ -248,6 +257,8 @@ grpc::Status ControlService::CheckRun(
   absl::Time told;
   const auto tell = [&](double fraction) {
     if (stopping_ || context->IsCancelled()) return false;
+    // The check asks with every share that it reads: a message for each would
+    // be more than anybody looks at.
     if (absl::Now() - told < kLookAround) return true;
     told = absl::Now();
     progress.set_fraction(fraction);
@@ -301,6 +312,8 @@ grpc::Status ControlService::GetSetInParts(
 grpc::Status ControlService::ImportSetInParts(
     grpc::ServerContext* context, grpc::ServerReader<v1::ImportSetPart>* reader,
     v1::SetSummary* response) {
+  // A set lies in memory until its last part has come, so few of these calls
+  // are open at once.
   const absl::StatusOr<CallLimit::Slot> slot = imports_.Enter();
   if (!slot.ok()) return ToGrpc(slot.status());
   std::string name;
@@ -408,6 +421,7 @@ grpc::Status ControlService::ListViolations(
        asked.empty() ? use_.board->Runs() : std::vector{asked}) {
     if (asked.empty() && !sight.SeesRun(run)) continue;
     const auto violations = use_.queries->Violations(run);
+    // The run was deleted since it was listed.
     if (asked.empty() && absl::IsNotFound(violations.status())) continue;
     if (!violations.ok()) return ToGrpc(violations.status());
     for (const v1::Violation& violation : *violations) {
@@ -422,6 +436,7 @@ grpc::Status ControlService::GetViolation(
     v1::Violation* response) {
   absl::StatusOr<v1::Violation> violation =
       use_.violations->Find(request->id());
+  // As if it were not there: an id says nothing of whose it is.
   if (violation.ok() && !SightOf(*context).Sees(*violation)) {
     violation = absl::NotFoundError(
         absl::StrCat("there is no violation ", request->id()));

@@ -23,12 +23,15 @@ absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
     return absl::NotFoundError(
         absl::StrCat("there is no violation ", request.violation()));
   }
+  // FindIncident puts the violation that was named first.
   if (request.only()) incident->resize(1);
   const std::string& run = incident->front().run();
   const std::optional<uint64_t> number = use_.registry->NumberOf(run);
   if (!number.has_value()) return NoSuchRun(run);
   absl::StatusOr<v1::MarkViolationReply> marked =
       use_.marks->SetUntrusted(*number, request, *incident);
+  // Each mark may change which runs count as healthy, and by that what a rule's
+  // record says.
   if (marked.ok()) DemoteAnew(run);
   return marked;
 }
@@ -94,6 +97,8 @@ FeedbackService::SilencesAndWhatTheyCover(Sight sight) const {
     const auto violations = use_.violations->List(run);
     if (!violations.ok()) return violations.status();
     for (const v1::Violation& violation : *violations) {
+      // Those that no silence covers count under the empty id, which no silence
+      // has.
       ++covered[SilenceOf(violation)];
     }
   }
@@ -126,6 +131,8 @@ absl::StatusOr<v1::RuleRecord> FeedbackService::RecordFor(const std::string& id,
   if (!sight.Sees(violation)) {
     return absl::NotFoundError(absl::StrCat("there is no violation ", id));
   }
+  // By the runs of the violation's owner, whoever asks: an administrator is
+  // shown what the owner is shown.
   return use_.review->RecordOf(
       violation, use_.registry->OwnerOf(violation.run()).value_or(""));
 }

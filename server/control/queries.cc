@@ -35,6 +35,8 @@ v1::ServerStatus Queries::Status() const {
 absl::StatusOr<v1::Run> Queries::Run(const std::string& id) const {
   absl::StatusOr<v1::Run> run = use_.registry->Run(id);
   if (!run.ok()) return run;
+  // Behind the registry's look and without its lock: the progress may be read
+  // from the store.
   use_.checks->AddProgress(&*run);
   return run;
 }
@@ -55,6 +57,8 @@ bool Queries::IsOver(const std::string& id) const {
 
 absl::StatusOr<std::vector<v1::Violation>> Queries::Violations(
     const std::string& run) const {
+  // The board knows only runs with violations, and a run without any must not
+  // look like one that is not there.
   if (!use_.registry->OutlineOf(run).has_value()) {
     return NoSuchRun(run);
   }

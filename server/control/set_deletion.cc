@@ -19,6 +19,8 @@ bool IsCheckedAgainst(const RunningRun& run, const std::string& name) {
 
 absl::Status CheckUnused(const std::string& name, const Registry& registry,
                          const RulePolicy& policy) {
+  // A run that has ended keeps its verdict without the set; one that goes on
+  // would lose its rules if its check had to begin anew.
   for (const RunningRun& run : registry.RunningRuns()) {
     if (!IsCheckedAgainst(run, name)) continue;
     return absl::FailedPreconditionError(

@@ -45,12 +45,16 @@ absl::StatusOr<bool> ViolationWatch::Look(const Client& client) {
     for (const v1::Violation& violation : changes->violations) {
       if (sight_.Sees(violation) && !client.send(violation)) return false;
     }
+    // A page that is full is followed by the next one at once, also where the
+    // run is over.
     if (changes->complete) return !over;
   }
   return false;
 }
 
 void ViolationWatch::Sleep(const Client& client) {
+  // Nobody rings when a token expires, so the sleep ends with it and the next
+  // look breaks the call off.
   const absl::Time expiry = use_.gate->ExpiryOf(sight_.caller());
   absl::Duration look_for_end = kFirstLookForEnd;
   while (!client.has_left()) {
@@ -59,6 +63,8 @@ void ViolationWatch::Sleep(const Client& client) {
     if (bell_.Wait(std::min(absl::Now() + patience, expiry))) return;
     if (absl::Now() >= expiry) return;
     if (ended && use_.queries->IsOver(run_)) return;
+    // Ever more seldom: a check that is far behind may take hours, and rings
+    // for what it finds.
     look_for_end = std::min(2 * look_for_end, kLookForClient);
   }
 }

@@ -33,6 +33,8 @@ absl::Status CheckRequest(const v1::MarkViolationRequest& request) {
 
 }  // namespace
 
+// Read anew each time: marks of a run are few, and deleting the run deletes
+// them without a word to this class.
 absl::StatusOr<Marks::OfRun> Marks::Of(uint64_t run) const {
   OfRun marks;
   if (absl::Status s = ReadEntries(store_, MarkKey(run, ""), &marks); !s.ok()) {

@@ -19,18 +19,24 @@ namespace {
 
 using Violations = ViolationView::Violations;
 
+// Violations of older daemons have no grade: they are alerts.
 bool IsAlert(const v1::Violation& violation) {
   return violation.grade() != "advice";
 }
 
 // kHealthyRuns. `trusted`: a set was learned from it, or it is kept.
 bool IsHealthy(const v1::Run& run, bool trusted, const Violations& found) {
+  // What it will still violate is not known.
   if (run.status() == v1::RUN_STATUS_RUNNING) return false;
   const auto confirmed = [](const v1::Violation& violation) {
     return violation.mark() == kConfirmed;
   };
+  // Before trust: a reference in which somebody has confirmed a bug is not
+  // healthy.
   if (std::any_of(found.begin(), found.end(), confirmed)) return false;
   if (trusted) return true;
+  // A run without a finished check has no alerts either, because nothing was
+  // looked at.
   return run.has_check() && run.check().finished() &&
          run.check().error().empty() &&
          std::all_of(
@@ -40,6 +46,8 @@ bool IsHealthy(const v1::Run& run, bool trusted, const Violations& found) {
 }
 
 double ShareOf(const v1::RuleRecord& record) {
+  // A rule that no healthy run has decided has nothing against it by share;
+  // false alarms speak for themselves.
   if (record.decided_runs() == 0) return 0;
   return static_cast<double>(record.violated_runs()) / record.decided_runs();
 }
@@ -57,6 +65,8 @@ bool ComesBefore(const v1::RuleRecord& a, const v1::RuleRecord& b) {
   return order(a) < order(b);
 }
 
+// Exactly this owner's, not all that the owner may see: what breaks a rule in
+// the scripts of others says nothing of these.
 RunQuery RunsOf(const std::string& owner) {
   RunQuery query;
   query.sees = [owner](const std::string& whose) { return whose == owner; };
@@ -94,6 +104,7 @@ struct RuleReview::Ledger {
     Rules violated;
     for (const v1::Violation& violation : found) {
       const std::string& rule = violation.invariant_id();
+      // A run counts once for a rule, however often it violates it.
       if (!decided_rules.contains(rule) || !violated.insert(rule).second) {
         continue;
       }
@@ -128,6 +139,7 @@ absl::StatusOr<std::optional<RuleReview::Rules>> RuleReview::DecidedIn(
   }
   Rules rules;
   for (const uint64_t id : decided.ids()) {
+    // As they were stored (DecidedBy): the id of a rule is 16 hex digits.
     rules.insert(absl::StrFormat("%016x", id));
   }
   return rules;
@@ -137,6 +149,7 @@ absl::Status RuleReview::AddRun(const v1::Run& run, bool reference,
                                 Ledger* ledger) const {
   const absl::StatusOr<Violations> found = use_.violations->List(run.id());
   if (!found.ok()) return found.status();
+  // Marks count in every run, violated shares in healthy ones alone.
   ledger->AddMarks(*found);
   if (!IsHealthy(run, reference || run.kept(), *found)) {
     return absl::OkStatus();
@@ -162,6 +175,8 @@ absl::StatusOr<RuleReview::Ledger> RuleReview::Read(
   const auto ids = use_.registry->Find(query);
   if (!ids.ok()) return ids.status();
   for (const std::string& id : *ids) {
+    // The record is shown beside a violation of this run: the run itself must
+    // not speak for or against the rule.
     if (id == left_out) continue;
     absl::StatusOr<v1::Run> run = use_.registry->Run(id);
     if (absl::IsNotFound(run.status())) continue;  // deleted since
@@ -197,6 +212,8 @@ absl::StatusOr<v1::RuleRecord> RuleReview::RecordOf(
   absl::StatusOr<Ledger> ledger = Read(query, violation.run());
   if (!ledger.ok()) return ledger.status();
   const std::string& rule = violation.invariant_id();
+  // A rule that no other run violates is not in the ledger: its record is then
+  // what the lines below give it.
   v1::RuleRecord record = std::move(ledger->rules[rule]);
   record.set_rule(rule);
   record.set_relation(violation.relation());
@@ -229,6 +246,7 @@ absl::StatusOr<v1::SetReview> RuleReview::Review(const std::string& set) const {
   for (auto& [id, record] : ledger->rules) {
     if (!set.empty() && !wanted.contains(id)) continue;
     if (!IsQuestionable(record)) continue;
+    // Counted and not listed: somebody has decided about it already.
     if (disabled.contains(id)) {
       review.set_disabled(review.disabled() + 1);
     } else {

@@ -39,6 +39,8 @@ void LeadAnew(const PlaceOfViolation& place_of, const Members& audible,
   for (const v1::Violation* violation : audible) {
     parts.push_back(PartOf(*violation, place_of(*violation)));
   }
+  // By the checker's own function, so that the order is the one by which
+  // incidents are led everywhere.
   const std::string lead = parts[LeadOf(parts)].id;
   const std::string before = IncidentOf(*members.front());
   for (v1::Violation* violation : members) {
@@ -67,6 +69,7 @@ void LeadBySilences(const PlaceOfViolation& place_of,
     incidents[IncidentOf(violation)].push_back(&violation);
   }
   for (const auto& [id, members] : incidents) {
+    // Those that no silence covers.
     Members audible;
     bool lead_is_silenced = false, alert = false;
     for (v1::Violation* violation : members) {
@@ -84,6 +87,8 @@ void LeadBySilences(const PlaceOfViolation& place_of,
       // alerts are all silenced calls nobody.
       violation->set_incident_grade(alert ? kAlert : kAdvice);
     }
+    // Where a follower alone is silenced, the lead stays; where all are, nobody
+    // is called, and there is none to lead instead.
     if (lead_is_silenced && !audible.empty()) {
       LeadAnew(place_of, audible, members);
     }

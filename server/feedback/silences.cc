@@ -32,6 +32,8 @@ bool Fits(const std::string& pattern, const std::string& name) {
 
 bool FitsVariable(const std::string& pattern, const std::string& variable) {
   return Fits(pattern, variable) ||
+         // State of an optimizer is named behind the parameter: a silence of
+         // the parameter covers it as well.
          Fits(pattern, variable.substr(0, variable.find('/')));
 }
 
@@ -85,6 +87,8 @@ std::string SilencedBy(const v1::Silence& silence) {
 }
 
 std::string SilenceOf(const v1::Violation& violation) {
+  // The id stands in front and has no colon; the comment behind it may have
+  // some.
   const std::string& by = violation.silenced_by();
   return by.substr(0, by.find(':'));
 }
@@ -172,6 +176,7 @@ absl::StatusOr<v1::Silence> Silences::AddUntrusted(v1::Silence silence) {
           kMaxSilences, " silences are there, which is the limit: ",
           "remove those that have ended"));
     }
+    // changing_ is held, so nobody takes the id before it is written.
     silence.set_id(NewId(silence));
   }
   WriteSet writes;
@@ -182,6 +187,8 @@ absl::StatusOr<v1::Silence> Silences::AddUntrusted(v1::Silence silence) {
   spdlog::info("silence added id={} by={} comment={}", silence.id(),
                QuotePrintable(silence.by()), QuotePrintable(silence.comment()));
   absl::MutexLock lock(&mutex_);
+  // Known only when it is durable: a silence that people see holds after a
+  // restart.
   by_id_[silence.id()] = silence;
   return silence;
 }
@@ -205,6 +212,7 @@ absl::StatusOr<v1::Silence> Silences::Remove(const std::string& id) {
   if (!written.ok()) return written;
   spdlog::info("silence removed id={}", id);
   absl::MutexLock lock(&mutex_);
+  // Until the deletion is durable it covers on, as it would after a crash.
   by_id_.erase(id);
   return was;
 }

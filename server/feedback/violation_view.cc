@@ -29,6 +29,8 @@ std::map<std::string, Violations> ByRun(Violations violations) {
   return runs;
 }
 
+// A client that is sent a lead has been sent all that follows from it by then,
+// and can show the incident at once.
 void PutLeadsLast(Violations* violations) {
   std::stable_partition(violations->begin(), violations->end(),
                         [](const v1::Violation& violation) {
@@ -90,6 +92,7 @@ absl::StatusOr<Violations> ViolationView::FindIncident(
   absl::StatusOr<v1::Violation> named = Find(id);
   if (!named.ok()) return named.status();
   Violations incident = {*named};
+  // A violation that leads nothing stands for itself alone.
   if (IncidentOf(*named) != id) return incident;
   absl::StatusOr<Violations> all = List(named->run());
   if (!all.ok()) return all.status();
@@ -135,6 +138,8 @@ absl::StatusOr<ViolationView::ChangedRuns> ViolationView::ChangedRunsAfter(
     }
     return changed;
   }
+  // A single damaged run ends the page. Other errors pass, and the caller comes
+  // back.
   if (!absl::IsDataLoss(page.status())) return page.status();
   // One by one. The revision first: what comes meanwhile is found again.
   changed.revision = use_.board->Revision();
@@ -161,6 +166,7 @@ absl::Status ViolationView::Annotate(const std::string& run,
 absl::Status ViolationView::AddMarks(Violations* violations) const {
   std::map<std::string, Marks::OfRun> by_run;
   for (v1::Violation& violation : *violations) {
+    // Marks of a run are read once for all of its violations.
     const auto [marks, is_new] = by_run.try_emplace(violation.run());
     if (is_new) {
       const std::optional<uint64_t> number =
@@ -195,6 +201,8 @@ void ViolationView::AddSilences(const std::vector<v1::Silence>& active,
     any = true;
     violation.set_silenced_by(SilencedBy(*silence));
   }
+  // Without a silenced violation the checker's leads hold, and no places of
+  // rules need to be read.
   if (!any) return;
   LeadBySilences(
       [&](const v1::Violation& violation) {

@@ -30,6 +30,8 @@ absl::Status CheckSlices(const v1::Batch& batch) {
   }
   uint64_t total = 0;
   for (const v1::Slice& slice : batch.slices()) {
+    // Wraps around where `to` is below `from`, which the first condition finds.
+    // Each size is at most plain_bytes, so the sum cannot overflow.
     const uint64_t size = slice.to() - slice.from();
     if (slice.from() >= slice.to() || size > batch.plain_bytes() ||
         size % kRecordAlignment != 0 || slice.from() % kRecordAlignment != 0) {
@@ -71,17 +73,21 @@ void LearnProcess(FieldReader fields, BatchFacts* facts) {
         break;
     }
   }
+  // A definition without a kind leaves what Hello said of the process.
   if (kind.kind != ProcessKind::kUnknown) facts->kind = kind;
 }
 
 void LearnMark(const MarkRecord& mark, BatchFacts* facts) {
   switch (static_cast<MarkKind>(mark.header.flags)) {
     case MarkKind::kStepClosed:
+      // Records of a ring are in the order in which they were written.
       if (!facts->first_step.has_value()) facts->first_step = mark.value;
       facts->last_step = mark.value;
       break;
     case MarkKind::kPlanApplied:
       facts->plan_version = mark.value;
+      // The step that had closed by then in this batch; unset, the books of the
+      // process know it (LearnPlan).
       facts->plan_after_step = facts->last_step;
       break;
     case MarkKind::kCleanExit:
@@ -93,6 +99,8 @@ void LearnMark(const MarkRecord& mark, BatchFacts* facts) {
 }
 
 void LearnUncleanExit(const RecordReader& record, BatchFacts* facts) {
+  // The name of a class comes from the user's program and goes into the books
+  // and into words for people.
   constexpr size_t kMaxClassBytes = 256;
   const uint64_t cause = record.Get<MarkRecord>().value;
   // A later version's cause is an unknown one.
@@ -163,8 +171,12 @@ absl::Status DecodeSlice(const v1::Slice& slice, std::string_view bytes,
   uint32_t count = 0;
   RecordReader records(bytes);
   while (records.Next()) {
+    // Padding fills up the end of a ring; the sender's count leaves it out as
+    // well.
     if (records.type() == RecordType::kPadding) continue;
     ++count;
+    // A newer agent's records are stored all the same: a later daemon may read
+    // them.
     if (!records.known()) ++facts->unknown_types;
     // All of them, though the daemon needs few: what is stored has been looked
     // at whole.
@@ -215,6 +227,8 @@ absl::StatusOr<BatchFacts> DecodeBatchUntrusted(const v1::Batch& batch) {
   absl::StatusOr<std::string> plain =
       DecompressUntrusted(batch.payload(), batch.plain_bytes());
   if (!plain.ok()) return plain.status();
+  // One for all slices: a bad slice anywhere quarantines the whole batch, and
+  // nothing of it is learned.
   BatchFacts facts;
   std::string_view rest = *plain;
   for (const v1::Slice& slice : batch.slices()) {

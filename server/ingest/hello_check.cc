@@ -16,6 +16,7 @@ absl::Status Malformed(absl::string_view field, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("Hello.", field, " ", what));
 }
 
+// Run ids stand without quotes in messages and in commands that people type.
 bool IsRunIdCharacter(char c) {
   return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == ':' || c == '-';
 }
@@ -59,6 +60,8 @@ absl::Status CheckHost(const std::string& host) {
 
 absl::Status CheckHelloUntrusted(const v1::Hello& hello) {
   if (absl::Status s = CheckRunId(hello.run()); !s.ok()) return s;
+  // The host and the pid are what people find a process by, and what processes
+  // of a run are told apart by.
   if (hello.process().pid() == 0) return Malformed("process.pid", "is 0");
   if (absl::Status s = CheckHost(hello.process().host()); !s.ok()) return s;
   // Their size alone: these may hold any bytes, which MakePrintable escapes.
@@ -101,6 +104,7 @@ absl::StatusOr<uint32_t> ChooseFormat(const v1::Hello& hello) {
   const uint32_t oldest =
       std::max(hello.format_version_min(), kRecordFormatVersionMin);
   if (newest >= oldest) return newest;
+  // Which of the two is behind decides which one the user is asked to update.
   const bool agent_is_newer = hello.format_version_min() > kRecordFormatVersion;
   return absl::UnimplementedError(
       absl::StrCat("this agent (version \"", hello.agent_version(),

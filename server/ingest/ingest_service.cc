@@ -71,6 +71,7 @@ class IngestReactor final
                 const grpc::CallbackServerContext& context)
       : service_(*service),
         peer_(context.peer()),
+        // Kept for later looks at its token: the context is gRPC's.
         caller_(service->gate_.CallerOf(context)),
         opened_(absl::Now()) {}
 
@@ -118,6 +119,7 @@ class IngestReactor final
 
   void OnReadDone(bool ok) override {
     if (!ok) {
+      // A relay may close its side behind Goodbye and wait for the answer.
       if (!session_->left()) End(NoGoodbye());
       return;
     }
@@ -145,6 +147,7 @@ class IngestReactor final
     }
     {
       absl::MutexLock lock(&mutex_);
+      // Only now: gRPC must not write into request_ while it is taken.
       reading_ = false;
     }
     Pump();
@@ -165,6 +168,8 @@ class IngestReactor final
     {
       absl::MutexLock lock(&taking_);
       is_done_ = true;
+      // Under the lock: a tick that is about to hand over a message finds
+      // either the session or is_done_.
       session_->Disconnect();
     }
     service_.Remove(shared_from_this());
@@ -173,6 +178,8 @@ class IngestReactor final
   // Does what is due: the next reply, the next read, the end.
   void Pump() {
     absl::MutexLock lock(&mutex_);
+    // gRPC allows one write at a time; OnWriteDone comes back here for what has
+    // become due meanwhile.
     if (finished_ || writing_) return;
     if (session_->finished()) EndLocked(absl::OkStatus());
     if (end_.has_value()) {
@@ -184,6 +191,8 @@ class IngestReactor final
       writing_ = true;
       StartWrite(&reply_);
     }
+    // Flow control: without a read under way gRPC closes the window, and the
+    // relay keeps what it has.
     if (!reading_ && session_->may_read()) {
       reading_ = true;
       StartRead(&request_);
@@ -197,6 +206,8 @@ class IngestReactor final
       service_.heap_has_grown_ = true;
     }
     if (!request.ok()) return request.status();
+    // Its token was revoked between the look at the call and the making of this
+    // stream: the run would belong to nobody.
     if (caller_.role == v1::ROLE_UNSPECIFIED) {
       return absl::UnauthenticatedError("the token was revoked");
     }
@@ -210,6 +221,7 @@ class IngestReactor final
 
   void EndLocked(const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // The first reason counts: what breaks behind it is its consequence.
     if (end_.has_value()) return;
     end_ = status;
     if (!status.ok() && service_.ends_.Allows(absl::Now())) {
@@ -266,6 +278,8 @@ IngestService::Stream(grpc::CallbackServerContext* context) {
   absl::Status may;
   {
     absl::MutexLock lock(&mutex_);
+    // Under the lock of Stop: a stream is either refused here or in the set
+    // that Stop ends.
     may = stopping_ ? absl::UnavailableError("traincheckd is stopping")
                     : CheckRoom(stream->owner());
     // Also one that is refused: OnDone takes it out again.
@@ -301,6 +315,8 @@ void IngestService::Tick(absl::Time now) {
     }
     stream->EndIfReplaced();
     stream->EndIfUnknown();
+    // Nobody wakes a stream when others have given back their part of the
+    // budget, so each tick tries.
     stream->TakeMessage();
     stream->Pump();
   }
@@ -332,6 +348,7 @@ void IngestService::Remove(const std::shared_ptr<IngestReactor>& stream) {
 
 std::vector<std::shared_ptr<IngestReactor>> IngestService::Streams() const {
   absl::MutexLock lock(&mutex_);
+  // A copy: ends and ticks call back into this object, which takes the lock.
   return {streams_.begin(), streams_.end()};
 }
 

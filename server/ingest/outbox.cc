@@ -65,6 +65,8 @@ std::optional<v1::IngestReply> ReplyOutbox::Next() {
   }
   // A relay takes anything else before the Welcome for an error.
   if (!welcomed_) return std::nullopt;
+  // Before acknowledgements: a plan holds from a step on that is only a few
+  // steps away.
   if (plan_waits_) {
     reply.mutable_plan_change()->Swap(&plan_);
     // Of what was told the number is enough.
@@ -77,6 +79,8 @@ std::optional<v1::IngestReply> ReplyOutbox::Next() {
   reply.mutable_acknowledged()->set_goodbye(goodbye_);
   // One answer stands for all that has become durable since the last one.
   acknowledge_ = false;
+  // The stream ends only behind this answer: it says that the end of the
+  // process is stored, too.
   finished_ = goodbye_;
   return reply;
 }

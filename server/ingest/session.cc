@@ -72,6 +72,8 @@ absl::Status Session::OnHello(v1::Hello hello) {
   welcome.set_format_version(*format);
   welcome.set_credit_bytes(kCreditBytes);
   welcome.set_takes_quiet(true);
+  // The Welcome goes out once the run and the process are durable: a relay must
+  // not send batches by a cursor that a crash takes back.
   absl::StatusOr<Registry::Opened> opened = use_.registry->Open(
       hello,
       [outbox = outbox_, welcome](const Registry::Opened& stored) mutable {
@@ -84,6 +86,7 @@ absl::Status Session::OnHello(v1::Hello hello) {
   if (!opened.ok()) return opened.status();
   stream_ = opened->stream;
   next_batch_ = opened->next_batch;
+  // Behind stream_, which other threads read once this is set.
   greeted_ = true;
   // Behind Open, which makes the run that is subscribed to.
   plan_ = use_.plans->Subscribe(
@@ -131,6 +134,8 @@ absl::Status Session::OnGoodbye(const v1::Goodbye& goodbye) {
   if (goodbye.end() == v1::END_KIND_UNSPECIFIED) {
     return absl::InvalidArgumentError("Goodbye.end is not set");
   }
+  // Before End: its answer may be sent before that returns, and the relay then
+  // closes the stream.
   left_ = true;
   return use_.registry->End(
       stream_, goodbye, [outbox = outbox_](uint64_t) { outbox->Goodbye(); });
@@ -141,6 +146,7 @@ absl::Status Session::CheckCurrent() const {
 }
 
 void Session::Disconnect() {
+  // First, so that no plan is published to a stream that is gone.
   plan_.reset();
   if (greeted_) use_.registry->Disconnect(stream_);
 }

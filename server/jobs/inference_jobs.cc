@@ -18,6 +18,8 @@ constexpr char kStopping[] = "traincheckd is stopping";
 constexpr char kStopped[] = "traincheckd stopped while it ran";
 constexpr char kCancelled[] = "cancelled";
 
+// In the order in which the set lists them, and each once: a run that is named
+// twice must not count twice as support of a rule.
 std::vector<std::string> SortedRuns(const v1::InferRequest& request) {
   std::vector<std::string> runs(request.runs().begin(), request.runs().end());
   std::sort(runs.begin(), runs.end());
@@ -138,6 +140,8 @@ bool InferenceJobs::CancelRunning(const std::string& id) {
     return false;
   }
   if (!running_.saving) {
+    // The job ends by its process: the channel breaks, and its thread finds the
+    // flag (Failed).
     running_.cancelled = true;
     if (running_.process != nullptr) running_.process->Kill();
   }
@@ -149,6 +153,8 @@ bool InferenceJobs::Stop(absl::Duration patience) {
   stopping_ = true;
   // The thread hears of it by its channel, which breaks.
   if (running_.process != nullptr) running_.process->Kill();
+  // The thread may wait for the disk while it saves a set, so it is given a
+  // time and not joined here.
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !working_;
   };
@@ -167,8 +173,12 @@ void InferenceJobs::Loop() {
       };
       mutex_.Await(absl::Condition(&ready));
       if (stopping_) return;
+      // Taken and noted as running under one lock: Cancel finds a job either
+      // waiting or here.
       job = book_->TakeNext();
       if (!job.has_value()) {
+        // Start sets it under the same lock, behind the job that it has added:
+        // none is overlooked.
         new_job_ = false;
         continue;
       }
@@ -249,9 +259,13 @@ absl::StatusOr<LearningSession::Learned> InferenceJobs::LearnInProcess(
         book_->Report(id, stage, fraction);
       });
   absl::Status interrupted = absl::CancelledError(kCancelled);
+  // Cancel may have come between TakeNext and here, when there was no process
+  // that it could kill.
   if (!Attach(process->get())) return interrupted;
   absl::StatusOr<LearningSession::Learned> learned =
       session.Learn(*runs, job.request());
+  // Before the process object goes: Cancel and Stop must not kill by a pointer
+  // to it, and no set is saved of a job that was cancelled.
   if (!Detach()) return interrupted;
   return learned;
 }
@@ -266,6 +280,8 @@ absl::Status InferenceJobs::SaveSet(const v1::Job& job,
   set.runs = SortedRuns(job.request());
   set.created_unix_ns = absl::ToUnixNanos(use_.now());
   for (Invariant& invariant : set.invariants) {
+    // The rule keeps it when sets are merged or exported, which have times of
+    // their own.
     invariant.origin["learned_unix_ns"] = set.created_unix_ns;
   }
   book_->Report(job.id(), "saving", 1);

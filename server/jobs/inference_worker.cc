@@ -33,6 +33,8 @@ namespace {
 // not notice, and on a busy machine it still gets on.
 constexpr int kNice = 10;
 
+// Without unwinding, which may need memory itself. The exit code is what the
+// daemon makes its words from (WorkerProcess::Describe).
 [[noreturn]] void OutOfMemory() { _exit(kWorkerOutOfMemory); }
 
 // The machine's memory runs out: this process first, not the daemon.
@@ -87,6 +89,7 @@ InferenceOptions OptionsOf(const v1::InferRequest& request) {
                        Texts(asked.exclude_functions())};
   options.variables = {Texts(asked.include_variables()),
                        Texts(asked.exclude_variables())};
+  // What is not asked for keeps the default of the engine, which is not 0.
   if (asked.has_min_programs()) options.min_programs = asked.min_programs();
   if (asked.has_max_chance()) options.max_chance = asked.max_chance();
   if (asked.has_max_invariants()) {
@@ -160,12 +163,16 @@ class Worker {
   }
 
   absl::Status OnBatch(const worker::StoredBatch& stored) {
+    // Decompressed here and not by the daemon: the work of it counts against
+    // this process alone.
     const absl::StatusOr<StoredBatch> batch = DecodeStored(stored.value());
     if (!batch.ok()) {
       return absl::DataLossError(absl::StrCat("a stored batch of process ",
                                               stored.process(), ": ",
                                               batch.status().message()));
     }
+    // The daemon decides attempts, not the records, as for checks; and before
+    // the first record of the process is read.
     inference_->SetAttempt(stored.process(), stored.attempt());
     inference_->Consume(stored.process(), *batch);
     return absl::OkStatus();
@@ -192,6 +199,8 @@ class Worker {
     worker::FromWorker answer;
     worker::Result& result = *answer.mutable_result();
     result.set_set_json(ToJson(set).dump());
+    // Looked at here, where the reason is known. The channel would refuse it as
+    // a message that is too large.
     if (result.set_json().size() > kMaxLearnedSetBytes) {
       return absl::ResourceExhaustedError(absl::StrCat(
           set.invariants.size(), " rules were learned, ",
@@ -207,6 +216,8 @@ class Worker {
   }
 
   absl::Status Say(worker::FromWorker* message) {
+    // With every message: the daemon looks by itself only while it feeds or
+    // waits.
     message->set_peak_bytes(PeakBytes(getpid()));
     return channel_.Send(*message);
   }

@@ -23,6 +23,7 @@ uint64_t NumberOf(const std::string& id) {
   uint64_t number = 0;
   const bool parsed =
       absl::StartsWith(id, "j") && absl::SimpleAtoi(id.substr(1), &number);
+  // "j017" and "j+17" parse as well and stand for no job.
   return parsed && IdOf(number) == id ? number : 0;
 }
 
@@ -65,6 +66,8 @@ absl::Status JobBook::LoadEntries() {
               bad = absl::DataLossError("a stored job does not parse");
               return false;
             }
+            // The job with the largest number is among those that stay, so no
+            // number is given again after a restart.
             next_number_ = std::max(next_number_, number + 1);
             entry.revision = ++revision_;
             entries_[number] = std::move(entry);
@@ -85,6 +88,8 @@ absl::Status JobBook::CheckQueue() const {
 }
 
 void JobBook::Trim() {
+  // Jobs that wait or run are never forgotten, so those that are over are
+  // counted apart.
   size_t ended = 0;
   for (const auto& [number, entry] : entries_) ended += HasEnded(entry.job);
   // Numbers ascend, so the first ones are the oldest.
@@ -115,6 +120,7 @@ absl::StatusOr<v1::Job> JobBook::Add(const v1::InferRequest& request,
   {
     absl::MutexLock lock(&mutex_);
     if (absl::Status s = CheckQueue(); !s.ok()) return s;
+    // Before a slot is looked for: it may be that of a job forgotten here.
     Trim();
     Entry entry;
     entry.slot = FreeSlot();
@@ -145,6 +151,8 @@ std::optional<v1::Job> JobBook::TakeNext() {
     entry.job.set_status(v1::JOB_STATUS_RUNNING);
     entry.job.set_stage("starting");
     entry.job.set_started_unix_ns(absl::ToUnixNanos(now_()));
+    // Not waited for: a daemon that dies before it is on disk finds the job
+    // waiting, and runs it again.
     Save(entry, nullptr);
     Changed(&entry);
     return entry.job;
@@ -233,6 +241,7 @@ std::vector<v1::Job> JobBook::List() const {
 }
 
 absl::StatusOr<v1::Job> JobBook::Find(const std::string& id) const {
+  // Revisions begin at 1, so this does not wait.
   absl::StatusOr<Snapshot> now = Wait(id, 0, absl::ZeroDuration());
   if (!now.ok()) return now.status();
   return std::move(now->job);
@@ -244,6 +253,7 @@ absl::StatusOr<JobBook::Snapshot> JobBook::Wait(const std::string& id,
   absl::MutexLock lock(&mutex_);
   const auto changed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const Entry* entry = FindEntry(id);
+    // A job that was forgotten meanwhile ends the wait as well.
     return entry == nullptr || entry->revision > after;
   };
   mutex_.AwaitWithTimeout(absl::Condition(&changed), patience);

@@ -24,6 +24,7 @@ struct Page {
 absl::StatusOr<Page> ReadPage(const Store& store, const BatchId& from,
                               uint64_t to) {
   Page page;
+  // Quarantined numbers at the end have no entry: the page ends behind them.
   page.next_batch = to;
   size_t bytes = 0;
   absl::Status scanned = store.Scan(
@@ -31,6 +32,8 @@ absl::StatusOr<Page> ReadPage(const Store& store, const BatchId& from,
       [&](std::string_view key, std::string_view value) {
         page.batches.emplace_back(value);
         bytes += value.size();
+        // Behind the batch and not before it: a page has at least one, however
+        // large that is.
         if (bytes < kPageBytes) return true;
         BatchId last;
         ParseBatchKey(key, &last);
@@ -148,6 +151,8 @@ absl::Status LearningSession::FeedProcess(const RunView& run,
   worker::ToWorker end;
   end.mutable_end_process()->set_process(process.number);
   end.mutable_end_process()->set_end(
+      // An end that is not known is never taken for a clean one, by which
+      // windows at the end would count as complete.
       ToMessage(process.end.value_or(ProcessEnd::kLost)));
   return process_.channel().Send(end);
 }
@@ -161,6 +166,7 @@ absl::StatusOr<LearningSession::Learned> LearningSession::TakeAnswer() {
   while (true) {
     worker::FromWorker message;
     absl::Status received = process_.channel().Receive(&message);
+    // It went without a last word, so its exit status is asked for the reason.
     if (absl::IsUnavailable(received)) {
       return absl::AbortedError(process_.AwaitEnd());
     }
@@ -183,6 +189,7 @@ absl::StatusOr<LearningSession::Learned> LearningSession::TakeAnswer() {
 }
 
 absl::Status LearningSession::WhyGone() {
+  // What it said before it went still lies in the socket.
   const absl::StatusOr<Learned> answer = TakeAnswer();
   if (!answer.ok()) return answer.status();
   return absl::InternalError("its process answered before it was asked");

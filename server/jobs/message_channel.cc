@@ -51,11 +51,14 @@ absl::Status MessageChannel::Await(short events) {
 absl::Status MessageChannel::Send(
     const google::protobuf::MessageLite& message) {
   const size_t size = message.ByteSizeLong();
+  // Before anything is sent: behind half a message the other side could not
+  // find the next one.
   if (size > kMaxWorkerMessageBytes) return TooLarge(size);
   std::string bytes(kLengthBytes, '\0');
   for (size_t i = 0; i < kLengthBytes; ++i) {
     bytes[i] = static_cast<char>(size >> (8 * i));
   }
+  // One buffer for length and message, so that a short message takes one send.
   message.AppendToString(&bytes);
   for (size_t sent = 0; sent < bytes.size();) {
     // Never blocking, so that `waiting_` is called meanwhile; and without

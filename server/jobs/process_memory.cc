@@ -13,6 +13,8 @@ uint64_t PeakBytes(pid_t pid) {
   std::string word;
   while (file >> word) {
     uint64_t kib = 0;
+    // The high-water mark of the kernel, in KiB: a look at the present size
+    // would miss peaks.
     if (word == "VmHWM:" && file >> kib) return kib << 10;
   }
   return 0;

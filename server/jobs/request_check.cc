@@ -34,6 +34,8 @@ absl::Status CheckRunNames(const v1::InferRequest& request) {
   return absl::OkStatus();
 }
 
+// An unknown name is an error and does not learn less: a typing mistake would
+// give a set without the rules that were meant.
 absl::Status CheckRelations(const v1::InferRequest& request) {
   for (const std::string& name : request.relations()) {
     if (FindRelation(name) != nullptr) continue;
@@ -50,6 +52,8 @@ absl::Status CheckRelations(const v1::InferRequest& request) {
 
 absl::Status CheckOptions(const v1::InferOptions& options) {
   absl::Status counts;
+  // Update keeps the first error, so the client is sent the first option that
+  // has too many.
   counts.Update(CheckCount("--include-functions",
                            options.include_functions_size(), kMaxPatterns));
   counts.Update(CheckCount("--exclude-functions",

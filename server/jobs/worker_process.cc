@@ -88,6 +88,8 @@ void WorkerProcess::MeasurePeak() {
     absl::MutexLock lock(&mutex_);
     pid = pid_;
   }
+  // Without the lock: a read of /proc must not hold up Kill. A process that has
+  // just ended says 0, which changes nothing.
   if (pid != 0) NotePeak(PeakBytes(pid));
 }
 
@@ -111,6 +113,8 @@ std::string WorkerProcess::AwaitEnd() {
   absl::MutexLock lock(&mutex_);
   int status = 0;
   waitpid(pid, &status, 0);
+  // Reaped and forgotten under one lock: from here on the pid may be another
+  // process's.
   pid_ = 0;
   return Describe(status);
 }

@@ -68,9 +68,12 @@ CountByLabel CountsOf(const std::vector<RunningRun>& runs) {
 }
 
 void AddByRun(const std::vector<RunningRun>& runs, Exposition* text) {
+  // All samples of a family stand together, as the format asks; so the runs are
+  // gone over once for each.
   text->Family("traincheckd_run_last_step", kGauge,
                "Last step that closed on any rank of the run");
   for (const RunningRun& run : runs) {
+    // A run before its first step has no sample: 0 would be a step.
     if (run.last_step.has_value()) {
       text->Sample(static_cast<double>(*run.last_step), LabelsOf(run));
     }
@@ -104,6 +107,8 @@ void DaemonMetrics::AddProcess(Exposition* text) const {
          "When the daemon started, in seconds since 1970",
          absl::ToDoubleSeconds(started_ - absl::UnixEpoch()), text);
   const std::optional<ProcessUsage> usage = UsageOfSelf();
+  // Without /proc these are left out: 0 would look like a daemon that takes
+  // nothing.
   if (!usage) return;
   AddOne("process_cpu_seconds_total", kCounter,
          "User and system time of the daemon", usage->cpu_seconds, text);
@@ -166,6 +171,8 @@ void DaemonMetrics::AddRuns(Exposition* text) const {
   AddCounts("traincheckd_processes",
             "Processes of runs that have not ended, by state", "state",
             CountsOf(runs), text);
+  // Only where it is asked for: each run is a label of its own, and names of
+  // runs are shown to everybody who reaches the port.
   if (use_.by_run) AddByRun(runs, text);
 }
 
@@ -198,6 +205,7 @@ void DaemonMetrics::AddChecks(Exposition* text) const {
 }
 
 void DaemonMetrics::AddJobs(Exposition* text) const {
+  // Each status from the beginning, so that a rise from nothing is seen.
   CountByLabel jobs = {{"queued", 0},
                        {"running", 0},
                        {"done", 0},

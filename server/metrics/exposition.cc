@@ -22,6 +22,8 @@ const char* TypeName(MetricType type) {
   return "untyped";
 }
 
+// The shortest text that reads back as the same number, whatever the locale:
+// the format wants a point.
 std::string NumberText(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";

@@ -27,6 +27,7 @@ HttpReply Reply(HttpAnswer answer, unsigned version, bool keep) {
   HttpResponse& response = reply.response;
   response = HttpResponse(http::int_to_status(answer.status), version);
   response.set(http::field::content_type, answer.content_type);
+  // A proxy in between would show a probe the health of a while ago.
   response.set(http::field::cache_control, "no-store");
   response.keep_alive(keep);
   response.body() = std::move(answer.body);
@@ -38,6 +39,7 @@ HttpReply Reply(HttpAnswer answer, unsigned version, bool keep) {
 
 void LimitRequest(HttpParser* parser) {
   parser->header_limit(kMaxHttpHead);
+  // What is asked for here needs no body, so none is taken in.
   parser->body_limit(0);
 }
 
@@ -51,6 +53,7 @@ HttpReply ReplyTo(const HttpParser& parser,
   return reply;
 }
 
+// The connection ends behind it: where the next request begins is not known.
 HttpReply RefusalOfRequest() {
   return Reply({.status = 400, .body = "that is not a GET request\n"}, kHttp11,
                /*keep=*/false);

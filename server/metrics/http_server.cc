@@ -40,6 +40,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ~Connection() { --open_; }
 
   void Read() {
+    // A parser takes one message; the buffer stays, which may hold the next
+    // request.
     parser_.emplace();
     LimitRequest(&*parser_);
     stream_.expires_after(kPatience);
@@ -51,6 +53,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   void OnRead(error_code error) {
+    // Nobody is left to be answered, or nobody who says anything.
     if (error == http::error::end_of_stream || error == beast::error::timeout) {
       return Close();
     }
@@ -58,6 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void Write(HttpReply reply) {
+    // A member: the write goes on behind the end of this function.
     response_ = std::move(reply.response);
     stream_.expires_after(kPatience);
     http::async_write(stream_, response_,
@@ -82,6 +86,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 };
 
 absl::StatusOr<tcp::endpoint> ParseAddress(const std::string& address) {
+  // The last one: an address of IPv6 has colons, too, in brackets.
   const size_t colon = address.rfind(':');
   const bool has_host = colon != std::string::npos;
   std::string host = has_host ? address.substr(0, colon) : "127.0.0.1";
@@ -116,6 +121,8 @@ class HttpServer::Impl {
   error_code Listen(const tcp::endpoint& endpoint) {
     error_code error;
     acceptor_.open(endpoint.protocol(), error);
+    // A daemon that starts again gets its port although old connections are
+    // still in TIME_WAIT.
     if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(kMaxConnections, error);
@@ -124,6 +131,7 @@ class HttpServer::Impl {
 
   void Run() {
     Accept();
+    // One thread for all connections, so nothing here needs a lock.
     thread_ = std::thread([this] { context_.run(); });
   }
 

@@ -7,6 +7,8 @@ HttpAnswer AnswerPage(const DaemonMetrics& metrics, const std::string& path) {
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics.Text()};
   }
+  // To answer is to be alive. A full disk must not make an orchestrator restart
+  // the daemon: it is not ready, and that is all.
   if (path == "/healthz") return {.body = "ok\n"};
   if (path == "/readyz") {
     const absl::Status ready = metrics.Readiness();

@@ -22,6 +22,7 @@ std::optional<ProcessUsage> UsageOfSelf() {
   ProcessUsage usage;
   std::ifstream statm("/proc/self/statm");
   uint64_t all = 0, resident = 0;
+  // In pages; the first number is address space, which says little.
   if (!(statm >> all >> resident)) return std::nullopt;
   usage.resident_bytes = resident * static_cast<uint64_t>(getpagesize());
   rusage used = {};

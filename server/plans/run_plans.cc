@@ -36,6 +36,8 @@ std::string OriginOf(const InvariantSet& set) {
 
 // The plan that holds once a zoom in it is over.
 nlohmann::json WithoutZoom(const stored::Plan& plan) {
+  // A stored plan that does not parse gives a value that is not an object,
+  // which callers look at.
   nlohmann::json json = nlohmann::json::parse(plan.json(), nullptr,
                                               /*allow_exceptions=*/false);
   if (json.is_object()) json.erase("zoom");
@@ -44,10 +46,13 @@ nlohmann::json WithoutZoom(const stored::Plan& plan) {
 
 // Does the set say what the run records under already?
 bool Says(const stored::Plan& plan, const nlohmann::json& json) {
+  // As texts of one version, since the version stands in the text.
   return PlanText(WithoutZoom(plan), plan.version()) ==
          PlanText(json, plan.version());
 }
 
+// An incident is known again by any violation: it may have gained some, and
+// another one may lead it.
 bool ShareOne(const stored::Zoom& a, const stored::Zoom& b) {
   const std::set<std::string> of_a(a.violations().begin(),
                                    a.violations().end());
@@ -120,6 +125,8 @@ absl::Status RunPlans::Add(const RunView& run,
   WriteSet writes;
   writes.Put(Table::kRuns, PlanKey(run.number, plan.version()),
              plan.SerializeAsString());
+  // Before it is published: a daemon that dies in between has sent nobody a
+  // version that it would give again.
   absl::Status written = use_.store->WriteAndWait(std::move(writes), kPatience);
   if (!written.ok()) return written;
   spdlog::info("plan of a run run={} version={} from_step={} origin=\"{}\"",
@@ -140,6 +147,7 @@ void RunPlans::Publish(uint64_t run, const v1::PlanChange& change) {
       listeners.push_back(listener);
     }
   }
+  // Without the lock: a listener wakes a stream, which may unsubscribe.
   for (const Listener& listener : listeners) listener(change);
 }
 
@@ -168,6 +176,8 @@ std::unique_ptr<RunPlans::Subscription> RunPlans::Subscribe(
     subscription =
         std::make_unique<Subscription>(this, *number, next_listener_++);
   }
+  // Without the lock as well, so an older version may come behind a newer one;
+  // the stream keeps the newer (ReplyOutbox::Plan).
   if (newest.version() > 0) listener(newest);
   return subscription;
 }
@@ -238,6 +248,8 @@ absl::Status RunPlans::ZoomIn(const std::string& run, stored::Zoom zoom,
   if (view->ended) return absl::OkStatus();
   const auto before = Read(view->number);
   if (!before.ok()) return before.status();
+  // Without a plan of the daemon's the ranks record by another one, which
+  // nobody here knows and which must not be replaced.
   if (before->empty() || HasZoomed(*before, zoom)) return absl::OkStatus();
   const stored::Plan& newest = before->back();
   nlohmann::json plan_json = WithoutZoom(newest);
@@ -277,6 +289,7 @@ absl::StatusOr<v1::RunPlan> RunPlans::Show(const std::string& run) const {
     version->set_from_step(plan.from_step());
     version->set_origin(plan.origin());
     version->set_made_unix_ns(plan.made_unix_ns());
+    // The last one stays: the newest.
     reply.set_json(plan.json());
   }
   for (const RunView::Process& process : view->processes) {

@@ -11,6 +11,8 @@ namespace traincheck::server {
 namespace {
 
 bool MayDrop(const RunUse& run) {
+  // A run without bytes has lost its records already: to drop it again would
+  // give no room back.
   return run.ended_unix_ns != 0 && !run.is_kept && run.stored_bytes > 0;
 }
 
@@ -25,6 +27,7 @@ std::vector<std::string> RunsToDrop(const std::vector<RunUse>& runs,
   std::map<std::string, uint64_t> of_owner;
   std::vector<const RunUse*> candidates;
   for (const RunUse& run : runs) {
+    // All runs count, also those that must stay: the disk is as full with them.
     bytes += run.stored_bytes;
     of_owner[run.owner] += run.stored_bytes;
     if (MayDrop(run) && !learned.contains(run.id)) candidates.push_back(&run);

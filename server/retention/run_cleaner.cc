@@ -48,11 +48,14 @@ absl::StatusOr<v1::DeleteRunReply> RunCleaner::Delete(const std::string& run) {
   if (erased.ok()) use_.board->Remove(run);
   use_.registry->Release(run, erased.ok());
   if (!erased.ok()) {
+    // Its check was forgotten above: the run is there again, and so is what is
+    // left to be checked.
     use_.checks->Wake(run);
     return erased;
   }
   spdlog::info("run deleted run={} records={} bytes={}", run,
                withdrawn->records, withdrawn->bytes);
+  // Not here: a compaction may copy gigabytes, and the client waits.
   QueueGiveBack(withdrawn->number);
   v1::DeleteRunReply reply;
   reply.set_records(withdrawn->records);
@@ -80,6 +83,7 @@ void RunCleaner::Loop() {
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !deleted_.empty();
       };
+      // One run a turn, so that Stop is seen between two of them.
       mutex_.AwaitWithTimeout(absl::Condition(&ready), use_.period);
       if (stopping_) return;
       if (!deleted_.empty()) {
@@ -116,12 +120,16 @@ void RunCleaner::ApplyLimits() {
   }
   const auto is_checked_to_its_end = [this](const std::string& run) {
     const auto progress = use_.checks->Progress(run);
+    // A check that has not read all would never come to a verdict on what is
+    // deleted.
     return progress.has_value() && progress->finished();
   };
   for (const std::string& run :
        RunsToDrop(use_.registry->Uses(), *learned, use_.limits, absl::Now(),
                   is_checked_to_its_end)) {
     const absl::StatusOr<Registry::Withdrawn> dropped =
+        // A run that somebody reads, or that goes on again, is left; the next
+        // look finds it once more.
         use_.registry->DropRecords(run, *use_.pins);
     if (dropped.ok()) {
       QueueGiveBack(dropped->number);

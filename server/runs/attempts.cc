@@ -6,15 +6,21 @@
 namespace traincheck::server {
 namespace {
 
+// A script may start several processes without a group, each of them rank 0 of
+// 1: such places tell no starts apart.
 bool HasGroup(const stored::Process& process) {
   return process.has_world() && process.world() > 1;
 }
 
+// A process that is left out of checks, because another one holds its rank,
+// moves no later process to another attempt.
 bool IsPlaced(const stored::Process& process) {
   return IsMain(process) && process.has_rank() &&
          process.place_conflict().empty();
 }
 
+// A host counts its pids and ticks anew after each boot, so its name alone does
+// not tell processes apart.
 bool OnOneMachine(const stored::Process& a, const stored::Process& b) {
   return a.host() == b.host() && a.boot_id() == b.boot_id();
 }
@@ -36,6 +42,8 @@ bool AreSiblings(const stored::Process& a, const stored::Process& b) {
 // Had the other ended when this one started? By the clocks of their machines
 // where the end was seen there; else, of older agents, by the daemon's.
 bool EndedBefore(const stored::Process& other, const stored::Process& process) {
+  // An exec has ended the program before it, whatever the books say of that one
+  // by now.
   if (IsLaterImage(process, other)) return true;
   if (!HasEnded(other)) return false;
   const uint64_t end_unix_ns = other.ended_unix_ns() != 0
@@ -49,12 +57,15 @@ bool EndedBefore(const stored::Process& other, const stored::Process& process) {
 // for long records late, and belongs to those that have trained meanwhile.
 bool EndedBeforeStartOf(const stored::Process& process,
                         const stored::Process& other) {
+  // A time that an older agent does not send is 0 and speaks against nothing.
   return EndedBefore(other, process) &&
          (process.process_started_unix_ns() == 0 ||
           other.ended_unix_ns() == 0 ||
           process.process_started_unix_ns() >= other.ended_unix_ns());
 }
 
+// A script that a training process starts runs beside its parent and does not
+// follow it.
 bool IsChildOfAny(const RunState& run, const stored::Process& process) {
   return std::any_of(run.processes.begin(), run.processes.end(),
                      [&](const auto& entry) {
@@ -71,6 +82,8 @@ bool IsOver(const RunState& run, uint32_t attempt,
   bool all_ended_before = true;
   for (const auto& [number, entry] : run.processes) {
     const stored::Process& other = entry.books;
+    // Numbers ascend as processes come. Those that came later look at this one,
+    // so that it does not move because of them.
     const bool comparable = number < process.number() &&
                             other.attempt() == attempt && IsPlaced(other) &&
                             HasGroup(other) == HasGroup(process);
@@ -83,16 +96,22 @@ bool IsOver(const RunState& run, uint32_t attempt,
                       !AreSiblings(other, process);
     } else if (ended_before && (other.rank() == process.rank() ||
                                 other.world() != process.world())) {
+      // The place was held by a process that is gone, or the world had another
+      // size: this is another start, whatever the other ranks of the attempt
+      // do.
       return true;
     } else {
       ended_before = EndedBeforeStartOf(process, other);
     }
     all_ended_before &= ended_before;
   }
+  // A script that a process of the run has started makes no attempt of its own,
+  // even if its parent has ended since.
   return any && all_ended_before &&
          (HasGroup(process) || !IsChildOfAny(run, process));
 }
 
+// Does the other belong to the start that the nonce of `process` names?
 bool IsOfStart(const stored::Process& other, const stored::Process& process) {
   return other.number() != process.number() && IsMain(other) &&
          other.has_rank() && other.start() == process.start();
@@ -132,6 +151,8 @@ uint32_t AttemptOfStart(const RunState& run, const stored::Process& process) {
   for (const uint32_t attempt : attempts) {
     if (held.count(attempt) == 0) return attempt;
   }
+  // This is the first rank of its start, or a second start with the nonce of
+  // another. The search ends, since an attempt that nobody is in is not taken.
   uint32_t attempt = process.announced_attempt();
   while (IsTaken(run, attempt, process)) ++attempt;
   return attempt;
@@ -150,6 +171,8 @@ uint32_t FittingAttempt(const RunState& run, const stored::Process& process) {
 }
 
 bool IsSuperseded(const RunState& run, const stored::Process& process) {
+  // Workers of loaders hold no place that a later start could take: they go
+  // with the rank that made them.
   const ProcessEntry* owner = IsMain(process) ? nullptr : run.OwnerOf(process);
   if (owner != nullptr && owner->books.number() != process.number() &&
       owner->books.state() == stored::STATE_SUPERSEDED) {
@@ -160,6 +183,9 @@ bool IsSuperseded(const RunState& run, const stored::Process& process) {
                        const stored::Process& other = entry.second.books;
                        if (other.number() == process.number()) return false;
                        if (IsLaterImage(other, process)) return true;
+                       // A later start with another number of ranks replaces
+                       // all of the earlier ones, also those whose rank it does
+                       // not have.
                        return IsPlaced(other) && IsPlaced(process) &&
                               other.attempt() > process.attempt() &&
                               (other.rank() == process.rank() ||
@@ -168,6 +194,7 @@ bool IsSuperseded(const RunState& run, const stored::Process& process) {
 }
 
 bool IsChildOf(const stored::Process& process, const stored::Process& parent) {
+  // A pid is given again: a parent is older than its child.
   return process.parent_pid() != 0 && process.parent_pid() == parent.pid() &&
          OnOneMachine(process, parent) &&
          process.start_ticks() >= parent.start_ticks();

@@ -9,6 +9,8 @@
 namespace traincheck::server {
 namespace {
 
+// A ring that the books do not know has nothing stored: its position is 0, and
+// what lies before its first slice counts as missing.
 stored::Ring* FindOrAddRing(uint32_t ring, stored::Process* process) {
   for (stored::Ring& known : *process->mutable_rings()) {
     if (known.ring() == ring) return &known;
@@ -36,6 +38,8 @@ std::string MissingWords(const stored::Process& process) {
       record_bytes += ring.missing_bytes();
       continue;
     }
+    // A definition ring of which nothing has come leaves no hole in the books
+    // that would show it.
     defines = ring.stored_position() > 0;
     lacks_definitions = ring.missing_bytes() > 0;
   }
@@ -78,6 +82,8 @@ std::string DiedReason(const stored::Process& process) {
     if (IsMain(process)) absl::StrAppend(&words, " in step ", step);
     return words;
   }
+  // An exec ends a program without a CleanExit mark, although nothing has
+  // failed: people are told which of the two it was.
   const std::string how = process.replaced()
                               ? "another program took its place (exec)"
                               : "ended without a clean exit";
@@ -182,12 +188,16 @@ ProcessEnd EndOf(const stored::Process& process) {
       return ProcessEnd::kClean;
     case stored::STATE_DIED:
       return EndOfDied(process);
+    // A silent process may have gone on unseen: its end is not taken for a
+    // death at the last step that is known.
     default:
       return ProcessEnd::kLost;
   }
 }
 
 bool IsLostRank(const stored::Process& process) {
+  // A rank that raised, or that somebody interrupted, has recorded so: it is
+  // shown with that cause, and its run is not called lost for it.
   const bool said_why =
       process.state() == stored::STATE_DIED && process.exit_cause() != 0;
   return IsMain(process) && HasEnded(process) &&
@@ -206,6 +216,8 @@ absl::Status CheckPositions(const stored::Process& process,
     position[ring.ring()] = ring.stored_position();
   }
   for (const v1::Slice& slice : batch.slices()) {
+    // A batch may have several slices of one ring: each is held against the one
+    // before it.
     uint64_t& stored = position[slice.ring()];
     // A gap is booked as missing. What came twice would be judged twice.
     if (slice.from() < stored) {
@@ -243,6 +255,8 @@ void LearnPlan(const BatchFacts& facts, stored::Process* process) {
   if (facts.plan_after_step.has_value()) {
     process->set_plan_after_step(*facts.plan_after_step);
   } else if (process->has_last_step()) {
+    // The plan began before any step of this batch had closed: the last step of
+    // the batches before counts.
     process->set_plan_after_step(process->last_step());
   }
 }
@@ -263,10 +277,14 @@ void LearnFacts(const BatchFacts& facts, stored::Process* process) {
     process->set_owner_start_ticks(facts.kind->owner_start_ticks);
   }
   if (facts.plan_version.has_value()) LearnPlan(facts, process);
+  // Batches of a process are booked in their order, so the first step that is
+  // told stays the first.
   if (facts.first_step.has_value() && !process->has_first_step()) {
     process->set_first_step(*facts.first_step);
   }
   if (facts.last_step.has_value()) process->set_last_step(*facts.last_step);
+  // Never taken back: the relay that says Goodbye may be another one than the
+  // relay that delivered the mark (Registry::End).
   if (facts.clean_exit) process->set_clean_exit_seen(true);
   if (facts.exit_cause != 0) {
     process->set_exit_cause(facts.exit_cause);
@@ -294,6 +312,7 @@ void BookReports(const RingReportList& reports, stored::Process* process) {
 
 void BookFinalReports(const RingReportList& reports, stored::Process* process) {
   BookReports(reports, process);
+  // A Goodbye without counters, behind one that had them, leaves those final.
   if (!reports.empty()) process->set_counters_final(true);
   process->set_counters_unknown(!process->counters_final());
 }
@@ -347,6 +366,8 @@ std::optional<uint64_t> LostRecords(const stored::Process& process) {
     }
     return lost;
   }
+  // Without final counters a number can be given only while the stream goes on
+  // and has no hole. Else it stays unknown: 0 would say that all came.
   const bool nothing_missing = process.state() == stored::STATE_STREAMING &&
                                MissingBytes(process) == 0 &&
                                process.quarantined_batches() == 0;
@@ -356,6 +377,8 @@ std::optional<uint64_t> LostRecords(const stored::Process& process) {
 }
 
 MissingRecords MissingOf(const stored::Process& process) {
+  // The counters of the daemon add up known losses alone. What is unknown shows
+  // in the process itself.
   return {.dropped = DroppedRecords(process),
           .lost = LostRecords(process).value_or(0)};
 }
@@ -402,6 +425,8 @@ std::string StateWords(const stored::Process& process, absl::Time now,
 
 std::string StateReason(const stored::Process& process, absl::Time now,
                         absl::Duration lost_after) {
+  // Before the state: whatever becomes of the process, it is not checked, and
+  // this says what to do about it.
   if (!process.place_conflict().empty()) return process.place_conflict();
   return StateWords(process, now, lost_after) + MissingWords(process);
 }
@@ -417,6 +442,7 @@ v1::Process ToApi(const stored::Process& process, absl::Time now,
   api.set_reason(StateReason(process, now, lost_after));
   api.set_records(process.stored_records());
   api.set_dropped(DroppedRecords(process));
+  // Left unset where it is unknown, so that no client shows it as 0.
   if (const auto lost = LostRecords(process)) api.set_lost(*lost);
   if (process.has_last_step()) api.set_last_step(process.last_step());
   for (const stored::Ring& ring : process.rings()) {

@@ -67,6 +67,8 @@ RunState& Registry::FindOrMakeRun(const v1::Hello& hello,
     run.set_started_unix_ns(hello.started_unix_ns() != 0
                                 ? hello.started_unix_ns()
                                 : absl::ToUnixNanos(options_.now()));
+    // In the write that stores the run: after a crash its number, under which
+    // its batches lie, is not given again.
     writes->Put(Table::kMeta, kNextRunKey, absl::StrCat(next_run_));
     spdlog::info("run begins run={} experiment={} check_set={}", run.id(),
                  QuotePrintable(run.experiment()),
@@ -197,6 +199,8 @@ absl::Status Registry::CheckStream(const StreamId& stream) const {
 }
 
 Registry::Durable Registry::Timed(uint64_t bytes, Durable durable) {
+  // Counted before the write is queued: the commit thread may call back before
+  // AddBatch returns.
   const auto begin = std::chrono::steady_clock::now();
   ++counts_.waiting_batches;
   counts_.waiting_bytes += bytes;
@@ -429,6 +433,8 @@ absl::Status Registry::End(const StreamId& stream, const v1::Goodbye& goodbye,
                StateReason(books, options_.now(), options_.lost_after),
                books.stored_records());
   WriteProcess(run, *process, WriteSet(), std::move(durable));
+  // Its write is queued behind the process's: whoever hears that the run has
+  // ended finds the last end in the store.
   EndRunIfDue(run);
   return absl::OkStatus();
 }

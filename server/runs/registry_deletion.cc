@@ -36,6 +36,8 @@ absl::StatusOr<RunState*> Registry::AtRest(const std::string& run,
                                            const RunPins& pins) {
   const auto at = runs_.find(run);
   if (at == runs_.end()) return NoSuchRun(run);
+  // What is counted, and what DropRecords marks, are its processes, which a
+  // shelved run has on disk alone.
   if (absl::Status s = TakeOffShelf(&at->second); !s.ok()) return s;
   if (absl::Status s = at->second.CheckAtRest(); !s.ok()) return s;
   // Under the registry's lock, so that a reader who holds first is seen
@@ -54,6 +56,8 @@ absl::StatusOr<Registry::Withdrawn> Registry::Withdraw(const std::string& run,
   if (!state.ok()) return state.status();
   const Withdrawn withdrawn = Sum(**state);
   use_of_owners_.Subtract((*state)->run.owner(), withdrawn.bytes);
+  // Kept until Release: relays that come meanwhile are told to wait, and a
+  // deletion that fails gives back the run as it was.
   withdrawn_[run] = std::move(**state);
   runs_.erase(run);
   resting_.erase(run);
@@ -65,6 +69,8 @@ void Registry::Release(const std::string& run, bool deleted) {
   const auto at = withdrawn_.find(run);
   if (!deleted) {
     use_of_owners_.Add(at->second.run.owner(), at->second.StoredBytes());
+    // AtRest took it off the shelf, so its processes are in memory and it
+    // rests.
     runs_[run] = std::move(at->second);
     resting_.insert(run);
   }
@@ -84,6 +90,8 @@ absl::StatusOr<Registry::Withdrawn> Registry::DropRecords(
   const Withdrawn dropped = Sum(state);
   spdlog::info("records deleted by retention run={} records={} bytes={}", run,
                dropped.records, dropped.bytes);
+  // The numbers of batches stay, because a check that has finished is known by
+  // them (IsFinished). Only the bytes are gone.
   state.run.set_records_deleted_unix_ns(absl::ToUnixNanos(options_.now()));
   WriteSet writes;
   PutRun(state, &writes);
@@ -98,6 +106,8 @@ absl::StatusOr<Registry::Withdrawn> Registry::DropRecords(
   // In one write with the books, which would otherwise count records that are
   // gone.
   DeleteRecordsOf(dropped.number, &writes);
+  // Until the write is done the run is not shelved: a reader of the store would
+  // find the books of before.
   ++state.pending_writes;
   store_.Write(std::move(writes), [this, run, number = dropped.number] {
     absl::MutexLock lock(&mutex_);

@@ -12,6 +12,7 @@ absl::StatusOr<std::unique_ptr<Registry>> Registry::Load(Store* store,
                                                          Options options) {
   std::unique_ptr<Registry> registry(new Registry(store, std::move(options)));
   absl::MutexLock lock(&registry->mutex_);
+  // Runs before processes, whose keys name a run by its number alone.
   if (absl::Status status = registry->LoadRuns(); !status.ok()) return status;
   if (absl::Status status = registry->LoadProcesses(); !status.ok()) {
     return status;
@@ -23,6 +24,8 @@ absl::Status Registry::LoadRuns() {
   absl::StatusOr<std::optional<std::string>> next =
       store_.Get(Table::kMeta, kNextRunKey);
   if (!next.ok()) return next.status();
+  // To begin at 1 again would put a new run's batches under the keys of an old
+  // one, so the daemon does not start.
   if (next->has_value() && !absl::SimpleAtoi(**next, &next_run_)) {
     return absl::DataLossError("meta key next_run is not a number");
   }
@@ -37,6 +40,8 @@ absl::Status Registry::LoadRuns() {
               return false;
             }
             RunState& state = runs_[run.id()];
+            // Only runs that go on are read into memory: a store may hold a
+            // hundred thousand that have ended.
             state.shelved = run.ended_unix_ns() != 0;
             if (!state.shelved) not_ended_.insert(run.id());
             state.run = std::move(run);
@@ -64,10 +69,14 @@ absl::Status Registry::LoadProcesses() {
               return false;
             }
             const auto run = by_number.find(number);
+            // Its run was deleted while the disk took no writes, and a write
+            // that was queued before came behind that (RunCleaner::Delete).
             if (run == by_number.end()) return true;
             quarantined_batches_ += books.quarantined_batches();
             const uint64_t bytes = BytesOf(books);
             use_of_owners_.Add(run->second->run.owner(), bytes);
+            // Its bytes are kept, since retention and the limits of owners ask
+            // for them of every run.
             if (run->second->shelved) {
               run->second->shelved_bytes += bytes;
             } else {

@@ -36,6 +36,7 @@ RunningRun NumbersOf(const RunState& state) {
     const stored::Process& books = process.books;
     Count(ApiState(books), &run.processes);
     run.dropped_records += DroppedRecords(books);
+    // Steps of a helper process or of a loader's worker are not the run's.
     if (IsMain(books) && books.has_last_step()) {
       run.last_step = std::max(run.last_step.value_or(0),  //
                                uint64_t{books.last_step()});
@@ -158,6 +159,8 @@ std::vector<std::string> Registry::RunIds() const {
 absl::StatusOr<std::vector<std::string>> Registry::Find(
     const RunQuery& query) const {
   absl::MutexLock lock(&mutex_);
+  // With the id, runs that started in the same nanosecond keep their order from
+  // page to page.
   using Place = std::pair<uint64_t, std::string>;  // in the order of starts
   std::optional<Place> end;
   if (!query.before.empty()) {
@@ -181,6 +184,8 @@ absl::StatusOr<std::vector<std::string>> Registry::Find(
     found.push_back(std::move(place));
   }
   std::sort(found.begin(), found.end());
+  // The newest ones stand at the end. A page is cut off in front, and its first
+  // run is the `before` of the next one.
   const size_t left_out = query.newest > 0 && found.size() > query.newest
                               ? found.size() - query.newest
                               : 0;

@@ -35,6 +35,8 @@ absl::StatusOr<const RunState*> Registry::Whole(const std::string& id,
   const auto at = runs_.find(id);
   if (at == runs_.end()) return NoSuchRun(id);
   if (!at->second.shelved) return &at->second;
+  // Not into the registry: a query is over in a moment, and a list of all runs
+  // would bring all of their processes back into memory.
   read->run = at->second.run;
   if (absl::Status s = ReadProcesses(store_, options_.now(), read); !s.ok())
     return s;
@@ -43,6 +45,7 @@ absl::StatusOr<const RunState*> Registry::Whole(const std::string& id,
 
 absl::Status Registry::TakeOffShelf(RunState* run) {
   if (!run->shelved) return absl::OkStatus();
+  // Read aside: if the store fails, the run stays shelved as it was.
   RunState whole;
   whole.run = run->run;
   if (absl::Status s = ReadProcesses(store_, options_.now(), &whole); !s.ok())
@@ -57,12 +60,16 @@ void Registry::ShelveWhatRests() {
   for (auto id = resting_.begin(); id != resting_.end();) {
     RunState& run = runs_.at(*id);
     const absl::Time ended = absl::FromUnixNanos(run.run.ended_unix_ns());
+    // A write on its way would be missed by a reader of the store, and a relay
+    // that is still connected writes the processes in memory.
     if (now - ended < options_.shelve_after || run.pending_writes > 0 ||
         !run.CheckAtRest().ok()) {
       ++id;
       continue;
     }
     RunState shelved;
+    // The one sum of its processes that is needed while they are away:
+    // retention goes by it.
     shelved.shelved_bytes = run.StoredBytes();
     shelved.run = std::move(run.run);
     shelved.shelved = true;
@@ -73,6 +80,7 @@ void Registry::ShelveWhatRests() {
 
 size_t Registry::RunsInMemory() const {
   absl::MutexLock lock(&mutex_);
+  // No run is in both sets; those in neither are shelved.
   return not_ended_.size() + resting_.size();
 }
 

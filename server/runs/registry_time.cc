@@ -16,6 +16,8 @@ void Registry::Tick() {
   const std::set<std::string> candidates = not_ended_;
   for (const std::string& id : candidates) {
     RunState& run = runs_.at(id);
+    // Once for all processes of the run, because it goes over them: a run may
+    // have tens of thousands.
     const uint32_t last_attempt = LastAttempt(run);
     for (auto& [number, process] : run.processes) {
       if (process.books.state() == stored::STATE_DISCONNECTED) {
@@ -51,12 +53,16 @@ void Registry::EndIfSilent(RunState* run, uint32_t last_attempt,
 void Registry::EndRunIfDue(RunState* run) {
   const auto end = EndTime(*run, options_.now(), options_.end_grace);
   if (!end.has_value() || run->run.ended_unix_ns() != 0) return;
+  // The time of the last end and not of this look, so that a wait for further
+  // processes does not lengthen the run.
   run->run.set_ended_unix_ns(absl::ToUnixNanos(*end));
   not_ended_.erase(run->run.id());
   resting_.insert(run->run.id());
   spdlog::info("run ended run={}", run->run.id());
   WriteSet writes;
   PutRun(*run, &writes);
+  // Told once the end is durable. Both observers run on the commit thread,
+  // without the lock.
   store_.Write(std::move(writes), [this, id = run->run.id()] {
     if (observer_) observer_(id);
     if (on_end_) on_end_(id);

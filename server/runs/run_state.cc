@@ -37,6 +37,8 @@ std::set<int32_t> RanksOf(const RunState& run, uint32_t attempt) {
 bool AllRanksCame(const RunState& run) {
   const uint32_t attempt = LastAttempt(run);
   const int32_t world = World(run, attempt);
+  // Without a size of the world nobody knows who is still to come: then the
+  // grace period decides.
   return world > 0 &&
          RanksOf(run, attempt).size() == static_cast<size_t>(world);
 }
@@ -54,6 +56,8 @@ v1::RunStatus StatusOf(const RunState& run) {
     any_silent |= process.books.state() == stored::STATE_SILENT ||
                   process.books.state() == stored::STATE_SUPERSEDED;
   }
+  // A process that fell silent before it said what it is may have been the
+  // rank: it counts where no rank is known at all.
   return !any_main && any_silent ? v1::RUN_STATUS_LOST : v1::RUN_STATUS_ENDED;
 }
 
@@ -71,6 +75,8 @@ std::string MissingReason(const RunState& run, uint32_t attempt) {
   size_t others = 0;
   for (const auto& [number, process] : run.processes) {
     const stored::Process& books = process.books;
+    // One of these may be the rank that is missing, with its record of the
+    // place not there yet; a worker never is.
     others += books.attempt() == attempt && !books.has_rank() &&
               books.kind() != v1::PROCESS_KIND_WORKER;
   }
@@ -126,6 +132,8 @@ uint32_t LastAttempt(const RunState& run) {
 std::string ReasonOf(const stored::Process& process, uint32_t last_attempt,
                      absl::Time now, absl::Duration lost_after) {
   std::string reason = StateReason(process, now, lost_after);
+  // Only of those that have ended: ranks of an earlier attempt may still run
+  // beside the new one.
   if (process.attempt() < last_attempt && HasEnded(process)) {
     absl::StrAppend(&reason, "; superseded by attempt ", last_attempt);
   }
@@ -135,6 +143,8 @@ std::string ReasonOf(const stored::Process& process, uint32_t last_attempt,
 ProcessEntry& RunState::Add(stored::Process books) {
   const std::string key = IdentityKey(books.host(), books.boot_id(),
                                       books.pid(), books.start_ticks());
+  // An exec keeps the pid and its start: only the image, which the agent draws,
+  // tells the programs apart.
   images[{key, books.image()}] = books.number();
   const auto [newest, is_first] = by_identity.emplace(key, books.number());
   // By their starts: of two programs of one process the later one may be heard
@@ -153,6 +163,8 @@ void RunState::AddStored(stored::Process books, absl::Time now) {
   if (HasEnded(process.books)) {
     process.durable_end = EndOf(process.books);
   } else {
+    // Since now and not since its last batch: a daemon that was away for long
+    // would else count every rank as lost before its relay can come back.
     SetState(stored::STATE_DISCONNECTED, now, &process.books);
   }
   process.durable_next_batch = process.books.next_batch();
@@ -190,6 +202,8 @@ absl::Status RunState::CheckAtRest() const {
           absl::StrCat("run ", run.id(), ": the relay of ",
                        ProcessName(process.books), " is still connected"));
     }
+    // The books are ahead of the store: a write that is still queued would come
+    // behind a deletion, which goes past the queue (Store::Erase).
     if (process.durable_end != EndOf(process.books) ||
         process.durable_next_batch != process.books.next_batch()) {
       return absl::FailedPreconditionError(
@@ -216,6 +230,8 @@ const ProcessEntry* RunState::OtherHolder(const stored::Process& books) const {
   };
   if (!contests(books)) return nullptr;
   for (const auto& [number, other] : processes) {
+    // Only a process with a live stream holds its place against others; one
+    // that is refused itself holds none.
     if (number != books.number() && other.stream != 0 &&
         other.books.place_conflict().empty() && contests(other.books) &&
         other.books.attempt() == books.attempt() &&
@@ -235,6 +251,8 @@ std::optional<absl::Time> EndTime(const RunState& run, absl::Time now,
                                       process.books.state_since_unix_ns());
   }
   const absl::Time last = absl::FromUnixNanos(last_unix_ns);
+  // With every rank there, nobody else can follow in this attempt, and whoever
+  // waits for the verdict gets it at once.
   if (!AllRanksCame(run) && now - last < grace) return std::nullopt;
   return last;
 }
@@ -261,6 +279,8 @@ v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after) {
     AddSteps(process.books, &api);
     api.set_records(api.records() + shown.records());
     api.set_dropped(api.dropped() + shown.dropped());
+    // Where it is unknown of a process it adds nothing here; that process has
+    // none set.
     api.set_lost(api.lost() + shown.lost());
     api.set_stored_bytes(api.stored_bytes() + shown.stored_bytes());
     api.set_quarantined_batches(api.quarantined_batches() +

@@ -20,6 +20,8 @@ bool Same(const InvariantSet& a, const InvariantSet& b) {
 absl::Status SaveBuiltInRules(SetCatalog* sets) {
   absl::StatusOr<InvariantSet> rules = BuiltInRules();
   if (!rules.ok()) return rules.status();
+  // Only against the newest: a build that goes back to older rules makes one
+  // more version, and runs of the one in between keep theirs.
   const absl::StatusOr<InvariantSet> newest = sets->Load(kBuiltInSet);
   // One that cannot be read may be of a newer build, with relations of its own.
   if (newest.ok() && Same(*newest, *rules)) return absl::OkStatus();

@@ -14,6 +14,8 @@ absl::Status CheckHumanText(const char* what, const std::string& text) {
                                                    " bytes, the limit is ",
                                                    kMaxHumanTextBytes));
   }
+  // It is shown in terminals and logs of others, which control characters could
+  // make say anything.
   if (!IsPrintable(text)) {
     return absl::InvalidArgumentError(
         absl::StrCat(what, " has characters that cannot be printed"));

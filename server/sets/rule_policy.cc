@@ -25,6 +25,8 @@ std::vector<Entry> Values(const std::map<std::string, Entry>& entries) {
   return values;
 }
 
+// As ParseSelection gives them: the text of a selection is the same whatever
+// the order of decisions.
 void SortOnce(std::vector<std::string>* ids) {
   std::sort(ids->begin(), ids->end());
   ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
@@ -38,6 +40,8 @@ void AddSets(const v1::Deployment& more, std::vector<SetRef>* sets) {
     const bool named = std::any_of(
         sets->begin(), sets->end(),
         [&](const SetRef& other) { return other.name == set->name; });
+    // A run that asks for another version of a deployed set gets the one that
+    // it asked for.
     if (!named) sets->push_back(*set);
   }
 }
@@ -63,6 +67,7 @@ absl::Status RulePolicy::Read() {
 absl::StatusOr<v1::DisabledRule> RulePolicy::Disable(
     const std::string& id, const std::string& reason) {
   if (absl::Status s = CheckHumanText("the reason", reason); !s.ok()) return s;
+  // A mistyped id would disable nothing, and nobody would notice.
   const absl::StatusOr<v1::Invariant> rule = sets_.FindInvariant(id);
   if (!rule.ok()) return rule.status();
   v1::DisabledRule disabled;
@@ -218,15 +223,20 @@ std::string RulePolicy::SelectionFor(const std::string& experiment,
   RuleSelection selection;
   if (!asked.empty()) {
     absl::StatusOr<RuleSelection> parsed = ParseSelection(asked);
+    // The run's check says what is wrong with it: to drop the text here would
+    // let the run pass unchecked.
     if (!parsed.ok()) return asked;
     selection = *std::move(parsed);
   }
   absl::MutexLock lock(&mutex_);
   const auto deployed = deployed_.find(experiment);
   if (deployed != deployed_.end()) AddSets(deployed->second, &selection.sets);
+  // Nothing is asked for and nothing deployed: without a set the rules that are
+  // disabled or demoted mean nothing.
   if (selection.sets.empty()) return "";
   Apply(owner, &selection);
   for (SetRef& set : selection.sets) {
+    // Still 0 for a set that is not there: the run waits for it (LiveCheck).
     if (set.version == 0) set.version = sets_.NewestVersion(set.name);
   }
   return ToText(selection);
@@ -243,6 +253,8 @@ std::string RulePolicy::AsDecided(const std::string& owner,
 
 void RulePolicy::Apply(const std::string& owner,
                        RuleSelection* selection) const {
+  // All of them, also those that no set of the run has: a set without a version
+  // may have them once it is saved.
   for (const auto& [id, rule] : disabled_) selection->without.push_back(id);
   SortOnce(&selection->without);
   const auto demoted = demoted_.find(owner);

@@ -21,6 +21,8 @@ namespace {
 constexpr size_t kMaxNameBytes = 64;
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
+// Characters that need no quotes in a shell and divide no selection
+// ("A@1,B@2").
 bool IsNameCharacter(char c) {
   return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
 }
@@ -132,11 +134,15 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
   WriteSet writes;
   writes.Put(Table::kSets, SetKey(set.name, set.version),
              stored.SerializeAsString());
+  // Before the write: what a job notes about its set becomes durable with it.
   if (companion) companion(summary, &writes);
   absl::Status written = Write(
       std::move(writes),
+      // On the commit thread and with a share of the index: the write may
+      // become durable after the wait for it was given up.
       [index = index_, summary = stored.summary()] { index->Add(summary); });
   if (!written.ok()) return written;
+  // Behind the write, so that a check that is woken by it finds the set.
   if (observer_) observer_(summary.name());
   return summary;
 }
@@ -163,6 +169,8 @@ absl::StatusOr<std::vector<uint32_t>> SetCatalog::Delete(
         "run with --no-builtin, or disable single rules");
   }
   if (absl::Status s = CheckOwner(ref->name, owner); !s.ok()) return s;
+  // For its NotFound: to delete what is not there would write a last version
+  // for a name that nobody has.
   if (const auto found = Read(ref->name, ref->version); !found.ok()) {
     return found.status();
   }
@@ -231,6 +239,8 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Read(const std::string& name,
   if (version == 0) {
     const auto newest = index_->NewestOf(name);
     if (!newest.ok()) return newest.status();
+    // Version 0 is never given, so a name without versions leads to NotFound
+    // below.
     if (newest->has_value()) exact = (*newest)->version();
   }
   const absl::StatusOr<std::optional<std::string>> found =
@@ -249,6 +259,8 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Detail(const std::string& set_name,
                                                  uint32_t version) const {
   absl::StatusOr<v1::SetDetail> detail = Find(set_name, version);
   if (!detail.ok()) return detail;
+  // Read as an import is: an older or newer daemon may have stored it, with
+  // relations that are not known here.
   absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(detail->json());
   if (!set.ok()) return set.status();
   for (const Invariant& invariant : set->invariants) {
@@ -277,6 +289,8 @@ absl::StatusOr<InvariantSet> SetCatalog::Load(const std::string& text) const {
     return std::move(sets[0]);
   }
   InvariantSet merged = MergeSets(sets);
+  // A learned rule that says what a built-in one says would give a second
+  // verdict, and a second violation, on the same thing.
   LeaveOutDoubles(&merged);
   LeaveOut(selection->without, &merged);
   Advise(selection->advised, &merged);
@@ -302,6 +316,8 @@ absl::StatusOr<v1::Invariant> SetCatalog::FindInvariant(
     if (!set.ok()) return set.status();
     for (const Invariant& invariant : set->invariants) {
       if (invariant.id != id) continue;
+      // The id is a hash of what the rule says, so it reads the same in each
+      // set.
       found = ToApi(invariant);
       sets.push_back(summary.name());
     }

@@ -6,6 +6,8 @@
 namespace traincheck::server {
 
 absl::Status SetIndex::ReadOnce() const {
+  // Read once, and at the first question: each set is parsed for its summary,
+  // which takes a while with large ones.
   if (read_) return absl::OkStatus();
   std::map<std::string, Versions> sets;
   absl::Status bad;
@@ -23,6 +25,7 @@ absl::Status SetIndex::ReadOnce() const {
       });
   if (!scanned.ok()) return scanned;
   if (!bad.ok()) return bad;
+  // Only a whole reading counts: after an error the next question tries again.
   sets_ = std::move(sets);
   read_ = true;
   return absl::OkStatus();
@@ -39,6 +42,7 @@ void SetIndex::Remove(const std::string& name, uint32_t version) {
   const auto set = sets_.find(name);
   if (set == sets_.end()) return;
   set->second.erase(version);
+  // A name in the map always has a version, on which Newest and NewestOf rely.
   if (set->second.empty()) sets_.erase(set);
 }
 

@@ -11,12 +11,15 @@ void SendInParts(const v1::SetDetail& set,
   size_t bytes = 0;
   for (const v1::Invariant& invariant : set.invariants()) {
     *part.add_invariants() = invariant;
+    // Summed up as they are added: the size of the whole part, asked for each
+    // rule, would cost the square of their number.
     bytes += invariant.ByteSizeLong();
     if (bytes < kSetPartBytes) continue;
     if (!send(part)) return;
     part.Clear();
     bytes = 0;
   }
+  // In pieces: one string may be larger than a message may be.
   const std::string& json = set.json();
   for (size_t from = 0; from < json.size(); from += kSetPartBytes) {
     part.set_json(json.substr(from, kSetPartBytes));

@@ -38,12 +38,15 @@ absl::Status ReadBatches(
         absl::StatusOr<StoredBatch> batch = DecodeStored(value);
         if (batch.ok()) return visitor(*batch);
         BatchId id;
+        // The number from the key, since the value cannot be trusted to have
+        // it.
         ParseBatchKey(key, &id);
         bad = absl::DataLossError(absl::StrCat("stored batch ", id.batch,
                                                " of process ", id.process, ": ",
                                                batch.status().message()));
         return false;
       });
+  // A scan that `bad` has ended early is itself OK.
   if (scanned.ok()) return bad;
   return absl::Status(
       scanned.code(),

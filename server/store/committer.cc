@@ -27,6 +27,8 @@ absl::Status Committer::LastError() const {
 void Committer::Close(absl::Duration patience) {
   {
     absl::MutexLock lock(&mutex_);
+    // The first call decides: the destructor's, without patience, must not cut
+    // short a Close that is under way.
     if (!closing_) give_up_ = absl::Now() + patience;
     closing_ = true;
   }
@@ -36,6 +38,8 @@ void Committer::Close(absl::Duration patience) {
 void Committer::Loop() {
   std::vector<Pending> group;
   while (NextGroup(&group)) {
+    // Nothing of the group is acknowledged: relays still have it and send it
+    // again.
     if (!CommitWithRetries(group)) return;
     for (const Pending& pending : group) {
       // Behind the sync and nowhere else: what these acknowledge is on disk.
@@ -51,6 +55,8 @@ bool Committer::NextGroup(std::vector<Pending>* group) {
     return closing_ || !queue_.empty();
   };
   mutex_.Await(absl::Condition(&ready));
+  // Looked at between groups alone: a write to the disk that has begun cannot
+  // be called back.
   if (closing_ && absl::Now() > give_up_) return false;
   size_t bytes = 0;
   // At least one, however large it is.
@@ -86,6 +92,7 @@ bool Committer::CommitWithRetries(const std::vector<Pending>& group) {
     const auto closing = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return closing_;
     };
+    // Close ends the wait, so that a daemon with a full disk stops at once.
     mutex_.AwaitWithTimeout(absl::Condition(&closing), options_.retry_delay);
   }
 }

@@ -96,6 +96,8 @@ absl::StatusOr<int> ReadFormat(const std::string& dir) {
 absl::Status CheckFormat(const std::string& dir) {
   const absl::StatusOr<int> version = ReadFormat(dir);
   if (!version.ok()) return version.status();
+  // Older formats are read: they are raised once the database is open
+  // (RaiseFormat).
   if (*version > kStoreFormatVersion) {
     return Failed(
         dir, "was written by a newer traincheckd",
@@ -129,6 +131,7 @@ absl::Status CheckBackupFolder(const std::string& dir,
         "\": ", folder.parent_path().string(), ": ", error.message()));
   }
   const std::filesystem::path own = std::filesystem::canonical(dir, error);
+  // By parts of the path, so that "/data2" does not count as lying in "/data".
   const auto [own_end, unused] =
       std::mismatch(own.begin(), own.end(), parent.begin(), parent.end());
   if (own_end == own.end()) {
@@ -143,6 +146,8 @@ absl::Status FillBackup(
     const std::function<absl::Status(const std::string& path)>& copy_database) {
   if (absl::Status s = copy_database(DatabasePath(partial)); !s.ok()) return s;
   const std::string origin = absl::StrCat("backup of store ", store_id, "\n");
+  // Before FORMAT: a copy that opens without this mark would keep the id of the
+  // store that it was made of (IsUnopenedBackup).
   if (absl::Status s = WriteWhole(partial, kBackupName, origin); !s.ok()) {
     return s;
   }
@@ -191,6 +196,8 @@ absl::Status MakeBackup(
     std::filesystem::remove_all(partial, error);
     return made;
   }
+  // The name of the backup is durable only now, and its client is answered
+  // behind that.
   return SyncFolder(target.parent_path().string());
 }
 
@@ -237,6 +244,7 @@ absl::Status PrepareDataDir(const std::string& dir) {
                         : "it is not empty and has no file FORMAT. Name a "
                           "new or empty directory");
   }
+  // What lies in it is of all users' trainings.
   if (chmod(dir.c_str(), 0700) != 0) {
     return Failed(dir, "cannot make it private", strerror(errno));
   }

@@ -42,6 +42,8 @@ bool ParseBatchKey(std::string_view key, BatchId* id) {
   return true;
 }
 
+// One table holds several kinds of entries for a run. A letter in front tells
+// them apart, so that a scan of one kind reads no other.
 std::string RunKey(uint64_t run) {
   std::string key = "r";
   Append(run, &key);
@@ -81,6 +83,8 @@ std::string PlanKey(uint64_t run, uint64_t version) {
   return key;
 }
 
+// The number in front puts the violations of a run into one range, which is
+// read and deleted as a whole.
 std::string ViolationKey(uint64_t run, std::string_view violation) {
   std::string key;
   Append(run, &key);
@@ -109,6 +113,7 @@ std::string AlertCallKey(uint64_t run, std::string_view lead) {
 
 std::string SetKey(std::string_view name, uint32_t version) {
   std::string key(name);
+  // A byte that no name has: the versions of "a" do not mix with those of "ab".
   key.push_back('\0');
   Append(version, &key);
   return key;
@@ -132,6 +137,8 @@ bool ParseJobKey(std::string_view key, uint32_t* slot) {
 
 std::string PrefixEnd(std::string prefix) {
   while (!prefix.empty()) {
+    // A byte that cannot be raised is left off, and the one before it is
+    // raised.
     if (static_cast<uint8_t>(prefix.back()) != 0xff) {
       ++prefix.back();
       return prefix;

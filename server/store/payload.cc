@@ -17,6 +17,7 @@ struct FreeContext {
 };
 
 ZSTD_DCtx* Context() {
+  // A context has buffers that would otherwise be made anew for each batch.
   thread_local const std::unique_ptr<ZSTD_DCtx, FreeContext> context(
       ZSTD_createDCtx());
   return context.get();
@@ -44,6 +45,8 @@ absl::StatusOr<std::string> DecompressUntrusted(std::string_view payload,
     return absl::InvalidArgumentError(
         "payload is a zstd frame without content checksum");
   }
+  // The size is the one that the sender said and that was held against a limit,
+  // never the one in the header of the frame.
   std::string plain(plain_bytes, '\0');
   const size_t size = ZSTD_decompressDCtx(Context(), plain.data(), plain.size(),
                                           payload.data(), payload.size());

@@ -121,6 +121,8 @@ std::unique_ptr<RocksdbDatabase> RocksdbDatabase::Open(
   rocksdb::DB* db = nullptr;
   *status =
       rocksdb::DB::Open(options, path, descriptors, &database->families_, &db);
+  // The status of an open says that there is damage, and only the log says in
+  // which file.
   if (status->IsCorruption()) {
     *status = rocksdb::Status::Corruption(status->ToString(), log->damage());
   }
@@ -165,6 +167,7 @@ rocksdb::Status RocksdbDatabase::Checkpoint(const std::string& path) {
 
 RocksdbDatabase::~RocksdbDatabase() {
   for (rocksdb::ColumnFamilyHandle* family : families_) {
+    // Before the database, which must not close while handles of it are there.
     db_->DestroyColumnFamilyHandle(family);
   }
 }

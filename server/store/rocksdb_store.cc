@@ -35,6 +35,7 @@ absl::Status FromRocksdb(const rocksdb::Status& status) {
                      ". Check the disk; put a backup in its place or delete "
                      "the runs concerned"));
   }
+  // Everything else may pass: callers keep what they have and try again.
   return absl::UnavailableError(status.ToString());
 }
 
@@ -95,6 +96,8 @@ class RocksdbStore final : public Store {
     }
     WriteSet writes;
     writes.Put(Table::kMeta, kStoreIdKey, id_);
+    // Waited for: relays that were sent an id which a crash then loses would
+    // take the next one for another store and send all again.
     return WriteAndWait(std::move(writes), kFirstWritePatience);
   }
 
@@ -135,6 +138,8 @@ class RocksdbStore final : public Store {
     // which the commit thread may replace.
     const rocksdb::Slice end(to);
     rocksdb::ReadOptions options;
+    // RocksDB stops there by itself, and reads no block and no deleted key
+    // behind the range.
     options.iterate_upper_bound = &end;
     std::unique_ptr<rocksdb::Iterator> at(
         database_->db().NewIterator(options, database_->family(table)));
@@ -216,6 +221,8 @@ class RocksdbStore final : public Store {
 
   absl::Status CheckFreeSpace() const {
     const std::optional<uint64_t> free = FreeBytes();
+    // A disk that does not say how much is free is not taken for a full one:
+    // the write itself shows it.
     if (free.value_or(UINT64_MAX) >= options_.min_free_bytes) {
       return absl::OkStatus();
     }
@@ -256,9 +263,12 @@ class RocksdbStore final : public Store {
   absl::Status ReopenIfBroken() {
     if (!broken_) return absl::OkStatus();
     absl::MutexLock lock(&mutex_);
+    // Before the open: the lock file in the directory is the old one's.
     database_.reset();
     rocksdb::Status status;
     database_ = RocksdbDatabase::Open(
+        // Even where --accept-loss was given: that holds for what the start has
+        // found.
         path_, RocksdbDatabase::DamagedLog::kRefuse, &status);
     broken_ = database_ == nullptr;
     spdlog::warn("store opened again status=\"{}\"", status.ToString());
@@ -314,6 +324,8 @@ absl::StatusOr<std::unique_ptr<Store>> OpenRocksdbStore(
   rocksdb::Status status;
   std::unique_ptr<RocksdbDatabase> database =
       RocksdbDatabase::Open(path, DamagedLog::kRefuse, &status);
+  // Only for damage: an open that fails for another reason loses nothing by
+  // failing.
   const bool loses = options.accept_loss && status.IsCorruption();
   if (loses) {
     spdlog::error(
@@ -329,6 +341,8 @@ absl::StatusOr<std::unique_ptr<Store>> OpenRocksdbStore(
   const bool is_backup = IsUnopenedBackup(dir);
   auto store =
       std::make_unique<RocksdbStore>(dir, std::move(database), options);
+  // The new id first and the mark of the backup behind it: a crash in between
+  // draws another id once more, and no id is used by two stores.
   absl::Status made = store->Initialise(is_backup || loses);
   if (made.ok() && is_backup) made = MarkBackupOpened(dir);
   if (!made.ok()) return made;

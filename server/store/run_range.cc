@@ -21,6 +21,8 @@ void DeleteAllOf(uint64_t run, WriteSet* writes) {
   writes->Delete(Table::kRuns, RunKey(run));
   writes->Delete(Table::kRuns, CheckKey(run));
   writes->Delete(Table::kRuns, DecidedKey(run));
+  // Ranges and not single keys: how many processes, plans and violations a run
+  // has need not be read first.
   writes->DeleteRange(Table::kRuns, ProcessKey(run, 0), ProcessKey(run + 1, 0));
   writes->DeleteRange(Table::kRuns, PlanKey(run, 0), PlanKey(run + 1, 0));
   writes->DeleteRange(Table::kViolations, ViolationKey(run, ""),

@@ -31,6 +31,8 @@ bool HasSubject(const v1::Violation& violation) {
 
 void IncidentZoomer::Start() {
   if (use_.steps == 0) return;
+  // Only changes from here on: what is there already gets its zoom when it
+  // changes.
   cursor_ = use_.board->Revision();
   thread_ = std::thread([this] { Loop(); });
 }
@@ -64,11 +66,14 @@ absl::Status IncidentZoomer::Look() {
     // The disk refuses just now, for all runs.
     if (absl::IsUnavailable(looked)) return looked;
     if (looked.ok()) continue;
+    // Once and not with each change: an incident that goes on changes with
+    // every step.
     of.given_up = true;
     spdlog::error("incidents of a run get no zoom run={} error={}", run,
                   QuotePrintable(std::string(looked.message())));
   }
   if (!changes->runs.empty()) {
+    // Only beside news, since it asks the registry for each run.
     std::erase_if(runs_, [&](const auto& of) { return !GoesOn(of.first); });
   }
   cursor_ = changes->revision;
@@ -89,6 +94,8 @@ absl::Status IncidentZoomer::LookAt(const std::string& run,
                !of->settled.contains(violation.id()) && HasSubject(violation);
       });
   if (!is_news) return absl::OkStatus();
+  // All of the run: an incident is zoomed in on as a whole, also where one
+  // violation of it has changed.
   const auto all = use_.violations->List(run);
   if (!all.ok()) return all.status();
   // The lead first, whose subject counts most.
@@ -104,10 +111,14 @@ absl::Status IncidentZoomer::LookAt(const std::string& run,
   }
   for (const auto& [lead, incident] : incidents) {
     if (!of->settled.contains(lead)) {
+      // Not settled: a violation that joins later may name a function or a
+      // variable.
       if (std::none_of(incident.begin(), incident.end(), HasSubject)) continue;
       if (absl::Status s = ZoomIn(run, incident); !s.ok()) return s;
     }
     for (const v1::Violation& violation : incident) {
+      // With all of its violations, so that it stays settled if another one
+      // leads it.
       of->settled.insert(violation.id());
     }
   }

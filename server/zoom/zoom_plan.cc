@@ -12,6 +12,7 @@ void AddUpTo(size_t most, const std::string& name,
              std::set<std::string>* names) {
   const bool fits =
       !name.empty() && name.find_first_of(kSpecial) == std::string::npos;
+  // First come, first kept: the lead comes first.
   if (fits && names->size() < most) names->insert(name);
 }
 

@@ -99,6 +99,7 @@ absl::StatusOr<v1::ZoomReport> ZoomReports::Report(const std::string& violation,
 absl::Status ZoomReports::Read(const v1::Violation& violation,
                                const stored::Plan& plan, const GoOn& go_on,
                                v1::ZoomReport* report) const {
+  // Held first and looked for then, see RunPins.
   const RunPins::Pin pin = use_.pins->Hold(violation.run());
   const absl::StatusOr<RunView> run = use_.registry->View(violation.run());
   if (!run.ok()) return run.status();
@@ -108,6 +109,8 @@ absl::Status ZoomReports::Read(const v1::Violation& violation,
   }
   const ZoomSubject subject = SubjectOf(plan.zoom());
   std::map<int32_t, ZoomedProcess> ranks;
+  // A zoom that was cut short by the end of its rank is over as well: nothing
+  // more comes.
   std::map<int32_t, bool> has_ended;
   for (const RunView::Process& process : run->processes) {
     if (!process.is_main || !process.rank || process.refused ||
@@ -119,6 +122,8 @@ absl::Status ZoomReports::Read(const v1::Violation& violation,
     absl::Status read =
         ReadBatches(*use_.store, {run->number, process.number, 0},
                     process.next_batch, [&](const StoredBatch& batch) {
+                      // For each batch: a long run takes a while to read, and
+                      // its client may have left.
                       cancelled = !go_on();
                       if (!cancelled) reader.Consume(batch);
                       return !cancelled && !reader.over();

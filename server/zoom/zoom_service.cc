@@ -17,6 +17,7 @@ grpc::Status ZoomService::ShowZoom(grpc::ServerContext* context,
       request->violation(),
       [&](const std::string& run) { return sight.SeesRun(run); },
       [&] { return !stopping_ && !context->IsCancelled(); });
+  // Before the report, whose error would then say that the client has left.
   if (stopping_) {
     return grpc::Status(grpc::StatusCode::UNAVAILABLE,
                         "traincheckd is stopping");
