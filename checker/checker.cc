@@ -16,6 +16,8 @@ namespace traincheck {
 
 namespace {
 
+// Rules that are not general know how the programs are written that they were
+// learned from: in other experiments they would report what is meant.
 bool Applies(const Invariant& invariant, const std::string& experiment) {
   if (invariant.scope == Scope::kGeneral) return true;
   return std::find(invariant.experiments.begin(), invariant.experiments.end(),
@@ -51,6 +53,8 @@ class RelationCheck : private RuleSink {
       // see.
       AddNeeds(*invariant->rule, invariant->precondition, &needs->back());
     }
+    // One evaluator for all rules of the relation: it shares the work on each
+    // event.
     evaluator_ = relation.NewEvaluator(rules, this);
   }
 
@@ -163,6 +167,8 @@ class Checker::Impl {
       book_.EndProcess(process, facts->attempt(), facts->rank(), *steps);
     }
     if (ended_ == EndedProcesses::kKept) return;
+    // Ranks that never came are looked for in the groups of all processes, also
+    // of those that have ended.
     group_ranks_.LetGo(process, facts->definitions());
     reader_->LetGo(process);
   }
@@ -180,6 +186,9 @@ class Checker::Impl {
     CheckSummary summary;
     coverage_.Summarize(reader_->newest_attempt(), why_unseen_, &summary);
     summary.not_applied = not_applied_;
+    // A verdict on one rank says nothing of the others. Processes in which
+    // nothing was decided are named, so that a gate does not take the run for
+    // checked.
     for (const ProcessBrief& process : reader_->NewestTrainings()) {
       if (coverage_.IsJudged(process.number, process.place.attempt)) continue;
       summary.unchecked_processes.push_back(process.Name());
@@ -200,6 +209,8 @@ class Checker::Impl {
   }
 
  private:
+  // A copy: checks_ and the entries of book_ point to these rules, whatever the
+  // caller does with the set.
   const std::vector<Invariant> invariants_;
   const EndedProcesses ended_;
   const std::string fingerprint_;
@@ -210,6 +221,7 @@ class Checker::Impl {
   };
   ViolationBook book_;
   std::vector<std::unique_ptr<RelationCheck>> checks_;
+  // Behind checks_, whose evaluators it calls, so that it goes before them.
   std::unique_ptr<RunReader> reader_;
   uint32_t not_applied_ = 0;
   GroupRanks group_ranks_;
@@ -234,6 +246,8 @@ void Checker::EndProcess(uint32_t process, ProcessEnd end) {
 }
 
 void Checker::EndRun() {
+  // The reader first: it judges or gives up the windows that are still open,
+  // and what these violate has to be in the book when that closes.
   impl_->reader().EndRun();
   impl_->book().EndRun();
 }

@@ -30,6 +30,7 @@ SharedRanks GroupRanks::Of(uint32_t process,
 
 void GroupRanks::LetGo(uint32_t process,
                        const ProcessDefinitions& definitions) {
+  // By Of, since nobody may have asked while the process ran.
   last_[process] = Of(process, definitions);
   known_.erase(process);
 }
@@ -54,6 +55,7 @@ void GroupRanks::Fields(Archive& archive) {
   if (!archive.reading()) return;
   std::vector<SharedRanks> shared;
   for (const std::vector<int32_t>& list : lists) shared.push_back(Shared(list));
+  // Bytes of a damaged or foreign state may name lists that are not there.
   for (const auto& [process, place] : places) {
     if (place >= shared.size()) return archive.Fail("no such group");
     last_[process] = shared[place];

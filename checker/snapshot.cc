@@ -15,6 +15,8 @@ constexpr size_t kHashBytes = 16;
 
 }  // namespace
 
+// The hash shows damage, not intent: whoever can write a state can hash it as
+// well. What is restored is therefore checked once more as it is read.
 std::string Seal(const std::string& fingerprint, const std::string& state) {
   std::string bytes(kMagic);
   bytes += kFormat;

@@ -32,6 +32,8 @@ std::string Renamed(std::string text, const std::string& name,
   return text;
 }
 
+// The least reason instead of the first one: which of them comes first depends
+// on how the batches of ranks interleave.
 void KeepLesser(const std::string& reason, std::string* least) {
   if (least->empty() || reason < *least) *least = reason;
 }
@@ -41,6 +43,8 @@ void KeepLesser(const std::string& reason, std::string* least) {
 bool UnknownReason::Add(const Verdict& verdict) {
   if (verdict.reason.empty() || verdict.attempt < attempt_) return false;
   if (verdict.attempt > attempt_) {
+    // What kept the rule from a verdict in an earlier attempt says nothing of
+    // this one.
     *this = {};
     attempt_ = verdict.attempt;
   }
@@ -69,6 +73,8 @@ void UnknownReason::LeaveUnplaced(uint32_t process) {
 }
 
 std::string UnknownReason::Text() const {
+  // What waits for a rank counts as it stands, so that an unknown rule has a
+  // reason at each time that somebody asks.
   std::string least = least_;
   for (const auto& [process, reason] : unplaced_) KeepLesser(reason, &least);
   return least;

@@ -24,6 +24,7 @@ bool Overlap(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
 
 using Step = std::optional<int64_t>;  // nullopt: not known
 
+// A part whose step is not known does not hide the step of another.
 Step Earlier(Step a, Step b) {
   if (!a || !b) return a ? a : b;
   return std::min(a, b);
@@ -63,6 +64,8 @@ std::vector<Grouped> Group(const std::vector<IncidentPart>& parts) {
 }  // namespace
 
 void ViolationBook::Add(const Invariant& invariant, const Verdict& verdict) {
+  // It neither breaks the rule nor shows that it holds again, so an open
+  // violation stays open.
   if (verdict.outcome == Outcome::kUnknown) return;
   if (verdict.outcome == Outcome::kViolated) return Violate(invariant, verdict);
   const auto found =
@@ -96,6 +99,8 @@ void ViolationBook::Violate(const Invariant& invariant,
   }
   Part& part = is_new ? *Start(invariant, verdict, place)
                       : entries_.at(place.key).parts.at(place.part);
+  // Also after a pass: a rule that is broken, kept and broken again by one unit
+  // is one violation.
   part.open = true;
   if (!verdict.again) {
     ++part.count;
@@ -144,6 +149,8 @@ ViolationBook::Part* ViolationBook::Start(const Invariant& invariant,
   Part& part = entry.parts[place.part];
   part.ranks = verdict.ranks;
   part.process = verdict.process;
+  // The record that says the rank may come behind the first violations
+  // (Place).
   if (part.process && part.ranks.empty()) unplaced_.insert(*part.process);
   part.label = verdict.label;
   part.first_step = part.last_step = verdict.step;
@@ -156,6 +163,7 @@ ViolationBook::Part* ViolationBook::Start(const Invariant& invariant,
 }
 
 void ViolationBook::Number(std::pair<const Key, Entry>* entry) {
+  // All tables by number have one row for each entry, from here on.
   entry->second.number = numbered_.size();
   numbered_.push_back(entry);
   grouped_.emplace_back();
@@ -175,6 +183,8 @@ void ViolationBook::Widen(const Entry& entry, const Part& part) {
 }
 
 void ViolationBook::Place(uint32_t process, int32_t rank) {
+  // Asked after each batch; the walk over all entries below happens once for a
+  // process that broke a rule before its rank was known.
   if (unplaced_.erase(process) == 0) return;
   for (auto& [key, entry] : entries_) {
     for (auto& [unit, part] : entry.parts) {
@@ -195,7 +205,10 @@ void ViolationBook::EndProcess(uint32_t process, uint32_t attempt,
   for (const auto& [key, entry] : entries_) {
     for (const auto& [unit, part] : entry.parts) {
       const std::optional<int64_t> made = LastMade(entry, part);
+      // Some rank of the part goes on, or did not end in order.
       if (!made) continue;
+      // Steps of the part are cut off at the last one that was made, so its
+      // incident has to be found by other steps than before.
       parts_[entry.number].id.clear();
       // It is shown in another step from here on (Render).
       if (part.last_step > made) changed_.insert(key);
@@ -223,6 +236,8 @@ std::optional<int64_t> ViolationBook::LastMade(const Entry& entry,
 
 void ViolationBook::TouchDisagreements(uint32_t attempt,
                                        std::optional<int64_t> step) {
+  // Ranks that begin to disagree in this step show what each of them broke in
+  // it as evidence (AddCompanions), and that has changed.
   const auto range = disagreements_.equal_range({attempt, step});
   for (auto it = range.first; it != range.second; ++it) {
     changed_.insert(it->second);
@@ -253,6 +268,9 @@ void ViolationBook::Regroup() {
 }
 
 std::vector<Violation> ViolationBook::TakeChanges() {
+  // What changed is needed twice: as a part before incidents are found, and
+  // with its incident behind that. It is rendered once. Regroup may add to
+  // changed_ what moves to another incident.
   std::map<Key, Violation> rendered;
   const auto render = [&](const Key& key) -> Violation& {
     const auto [found, is_new] = rendered.try_emplace(key);
@@ -316,6 +334,9 @@ void ViolationBook::Fields(const Rules& rules, Archive& archive) {
   for (const auto& [step, key] : disagreements_) whole &= is_there(key);
   for (const Key& key : changed_) whole &= is_there(key);
   if (!whole) return archive.Fail("violations do not belong together");
+  // Numbers are given anew, in the order of keys; nothing that is shown depends
+  // on them. Incidents are not saved: the first TakeChanges finds them anew and
+  // gives out all violations once more, under the same ids.
   for (auto& item : entries_) {
     Number(&item);
     for (const auto& [unit, part] : item.second.parts) Widen(item.second, part);
@@ -329,6 +350,8 @@ Violation ViolationBook::Render(const Key& key, const Entry& entry) const {
   violation.invariant_id = entry.invariant->id;
   violation.relation = entry.invariant->rule->relation_name();
   violation.text = entry.invariant->text;
+  // Nothing here depends on when or in which check it was found: who finds it
+  // again overwrites it with itself.
   violation.id = HashText(run_ + "\n" + std::to_string(entry.attempt) + "\n" +
                           entry.invariant->id + "\n" + std::get<2>(key) + "\n" +
                           std::get<3>(key));

@@ -12,6 +12,8 @@ bool IsOfFormat(const nlohmann::json& origin, const char* wanted) {
   if (!origin.is_object()) return false;
   const nlohmann::json format = origin.value("format", nlohmann::json());
   if (format == wanted) return true;
+  // A merged rule lists the origins of its parts, which may be merged
+  // themselves.
   const auto of = origin.find("of");
   return format == "merged" && of != origin.end() &&
          std::any_of(of->begin(), of->end(), [wanted](const auto& part) {
@@ -37,6 +39,8 @@ std::string BasisOf(const Invariant& rule) {
 
 std::string SinceWords(const Violation& violation) {
   if (!violation.first_step) return "At an unknown step ";
+  // An open one may go on in the next step, so it is not yet known to be of one
+  // step only.
   const bool once = !violation.open && violation.last_step &&
                     *violation.first_step == *violation.last_step;
   return (once ? "In step " : "Since step ") +

@@ -25,6 +25,8 @@ constexpr int kTimesForSets = 12;
 // A daemon that comes back is met within this time.
 constexpr int kMaxBackoffMs = 1000;
 
+// gRPC's own backoff grows to two minutes: a watch would show nothing of a
+// server that is back.
 grpc::ChannelArguments ChannelOptions() {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -36,6 +38,8 @@ grpc::ChannelArguments ChannelOptions() {
 
 absl::Status ToAbsl(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
+  // For callers a server that hangs and one that is not there are one case:
+  // they say how to start or name another one.
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError("no answer in time");
   }
@@ -75,6 +79,8 @@ struct Client::Impl {
                           times * answer_timeout);
   }
 
+  // By the type of the method's class, so that Call and Collect serve methods
+  // of all services. The argument is never looked at.
   v1::Control::Stub* StubOf(const v1::Control::Stub*) const {
     return stub.get();
   }
@@ -106,6 +112,8 @@ struct Client::Impl {
           grpc::ClientContext*, const Request&),
       const Request& request, int times = 1) {
     grpc::ClientContext context;
+    // For the stream as a whole: a server that sends a row now and then must
+    // not hold a command for ever.
     SetDeadline(&context, times);
     const Stub* const service = nullptr;
     auto reader = (StubOf(service)->*method)(&context, request);
@@ -174,6 +182,7 @@ absl::StatusOr<v1::ServerStatus> Client::GetStatus() {
 
 absl::StatusOr<std::vector<v1::Run>> Client::ListRuns(
     v1::ListRunsRequest request) {
+  // A list shows none of them, and a run may have thousands.
   request.set_without_processes(true);
   return impl_->Collect(&v1::Control::Stub::ListRuns, request);
 }
@@ -485,6 +494,7 @@ absl::Status ViolationStream::Read(
   return ToAbsl(reader->Finish());
 }
 
+// Also before Read: the context keeps it, and the call ends as it begins.
 void ViolationStream::Cancel() { impl_->context.TryCancel(); }
 
 }  // namespace traincheck::ctl

@@ -58,6 +58,7 @@ bool IsOption(const std::string& word) {
 // Does the next word belong to this option? Global ones may stand anywhere.
 bool TakesNextWord(const CLI::App* app, const std::string& word) {
   const bool is_long = absl::StartsWith(word, "--");
+  // Its value is in the word itself: "--run=ID", "-ojson".
   if (absl::StrContains(word, "=") || (!is_long && word.size() > 2)) {
     return false;
   }
@@ -102,6 +103,8 @@ std::string NoCommand(const CLI::App& app) {
 
 // `at`: where the training's own words begin.
 std::string NoDashes(const CLI::App& command, const Words& words, size_t at) {
+  // The user's own line with the dashes where they belong, quoted so that it
+  // can be copied.
   std::string line = "traincheckctl";
   for (size_t i = 0; i < words.size(); ++i) {
     absl::StrAppend(&line, i == at ? " -- " : " ", ShellQuote(words[i]));
@@ -119,6 +122,8 @@ const CLI::App& ParsedCommand(const CLI::App& app) {
 
 std::string UnknownOption(const CLI::App& command, const std::string& word) {
   std::vector<std::string> names;
+  // Global options may stand behind a command's name, so those of the commands
+  // above are meant as well.
   for (const CLI::App* app = &command; app; app = app->get_parent()) {
     for (const CLI::Option* option : app->get_options()) {
       for (const std::string& name : option->get_lnames()) {
@@ -136,6 +141,7 @@ std::string UnknownOption(const CLI::App& command, const std::string& word) {
 std::string Unexpected(const CLI::App& app, const CLI::App& command) {
   const std::vector<std::string> rest = app.remaining(true);
   if (rest.empty()) return "unexpected words";
+  // An unknown option leaves its value over, too; the option is the mistake.
   const auto option = std::find_if(rest.begin(), rest.end(), IsOption);
   if (option != rest.end()) return UnknownOption(command, *option);
   return absl::StrCat("not expected: ", absl::StrJoin(rest, " "));
@@ -150,6 +156,8 @@ Words WithoutHelpCommand(Words words) {
   return words;
 }
 
+// Walks down the tree of commands as the parser will. Options are passed over
+// together with their values, which may look like commands.
 std::string WhatIsWrongWithCommand(const CLI::App& app, const Words& words,
                                    bool has_dashes) {
   const CLI::App* command = &app;
@@ -165,6 +173,7 @@ std::string WhatIsWrongWithCommand(const CLI::App& app, const Words& words,
     if (!group && TakesCommandLine(*command) && !has_dashes) {
       return NoDashes(*command, words, i);
     }
+    // What follows are arguments of the command, which the parser checks.
     if (!group) break;
     const CLI::App* const next = FindCommand(*command, word);
     if (next == nullptr) return NotACommand(*command, word);

@@ -21,6 +21,8 @@ constexpr int kCompressionLevel = 1;
 constexpr std::chrono::hours kTimeLimit{1};
 
 absl::Status ToAbsl(const grpc::Status& status) {
+  // Asked only where an answer is missing: a stream that ended in order has not
+  // stored what was sent.
   if (status.ok()) return absl::UnavailableError("the server ended the stream");
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError("no answer in time");
@@ -114,6 +116,8 @@ absl::Status Delivery::Begin(const v1::Hello& hello) {
   *request.mutable_hello() = hello;
   absl::Status status = impl_->Write(request);
   while (status.ok() && !impl_->welcome) status = impl_->ReadOne();
+  // The server wants a later batch than the first: it has met this process, and
+  // what would be sent is partly there.
   if (status.ok() && impl_->next_wanted != 0) {
     return absl::AlreadyExistsError(
         absl::StrCat("the server has records of process ",
@@ -138,6 +142,8 @@ absl::Status Delivery::Send(const StoredBatch& batch) {
     added.set_records(slice.records);
   }
   absl::Status status = impl_->Write(request);
+  // All below next_batch are stored, so this bounds what the server holds of
+  // ours.
   while (status.ok() && impl_->next_batch + kMaxUnderWay <= batch.number) {
     status = impl_->ReadOne();
   }

@@ -12,6 +12,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// For a handshake of our own, see below.
 constexpr absl::Duration kProbePatience = absl::Seconds(2);
 
 }  // namespace
@@ -33,6 +34,9 @@ void Complain(const std::string& message) {
 
 std::string UnreachableMessage(const absl::Status& status,
                                const std::string& server) {
+  // gRPC says that a server is unavailable also where its certificate is
+  // refused. A handshake of our own finds out, so that nobody looks for a
+  // daemon that runs.
   const char* const ca = std::getenv("TRAINCHECK_TLS_CA");
   const std::string wrong =
       WhatIsWrongWithTls(server, ca == nullptr ? "" : ca, kProbePatience);

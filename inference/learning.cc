@@ -39,6 +39,8 @@ class ScoreSink : public RuleSink {
   void OnVerdict(const Verdict& verdict) override {
     scores_[verdict.rule].second.Add(verdict);
   }
+  // A checker has no use for them; here they are what preconditions are learned
+  // from.
   bool wants_examples() const override { return true; }
   void OnExample(size_t rule, const Example& example) override {
     scores_[rule].second.examples.Add(example);
@@ -82,6 +84,8 @@ nlohmann::json OriginOf(const Candidate& candidate,
           {"runs", std::move(seen)}};
 }
 
+// A habit is how a program is written: one that has never shown it neither
+// supports nor refutes it.
 bool Concerns(const Candidate& candidate, const ReferenceRun& run) {
   return !candidate.invariant.rule->is_habit() ||
          candidate.programs.contains(run.program);
@@ -114,6 +118,7 @@ void Learning::Divide() {
       (threads_ + runs - 1) / runs, 1, std::max<size_t>(1, relations.size()));
   for (const RecordedRun* run : runs_) {
     for (size_t piece = 0; piece < pieces; ++piece) {
+      // The first piece collects the run's models, too (Generate).
       Part part{run, {}, piece == 0};
       for (size_t i = piece; i < relations.size(); i += pieces) {
         part.relations.push_back(relations[i]);
@@ -131,6 +136,7 @@ void Learning::ForEachPart(const std::function<void(size_t)>& work) {
 }
 
 void Learning::Progress() {
+  // Held while progress_ is called, which may be by one thread at a time.
   absl::MutexLock lock(&telling_);
   ++parts_done_;
   const size_t all = kPasses * std::max<size_t>(1, parts_.size());
@@ -149,6 +155,8 @@ void Learning::AddHypothesis(const Relation& relation,
     if (!IsWanted(hypothesis.parameters, options_)) {
       candidate.dropped = kNotWanted;
     } else if (++hypotheses_[relation.name()] > options_.max_hypotheses) {
+      // Which ones are over it depends on the order in which they come: that of
+      // the parts (Generate).
       candidate.dropped = kTooMany;
     }
     candidate.relation = &relation;
@@ -159,6 +167,8 @@ void Learning::AddHypothesis(const Relation& relation,
   candidate.programs.insert(program);
   for (const Hypothesis::Broader& broader : hypothesis.broader) {
     Implied implied{{KeyOf(relation, broader.parameters)}, broader.why};
+    // Both together imply it: that A comes before C follows from A before B and
+    // B before C.
     if (!broader.with.is_null()) {
       implied.by.push_back(KeyOf(relation, broader.with));
     }
@@ -201,6 +211,8 @@ void Learning::Generate() {
   }
 }
 
+// On any thread: candidates_ is only read, verdicts go into scores of the
+// part's own.
 std::vector<std::pair<Candidate*, RunScore>> Learning::JudgePart(
     const Part& part, const Wanted& wanted) {
   std::vector<std::unique_ptr<ScoreSink>> sinks;
@@ -235,6 +247,8 @@ void Learning::Judge(const Wanted& wanted) {
   ForEachPart([&](size_t number) {
     scores[number] = JudgePart(parts_[number], wanted);
   });
+  // Added up when all threads are done and in the order of the parts: this
+  // needs no lock, and the sums are the same whoever was faster.
   for (size_t number = 0; number < parts_.size(); ++number) {
     const ReferenceRun& run = parts_[number].run->info();
     for (auto& [candidate, score] : scores[number]) {
@@ -246,6 +260,8 @@ void Learning::Judge(const Wanted& wanted) {
 InferenceResult Learning::Result() {
   InferenceResult result;
   for (auto& [key, candidate] : candidates_) {
+    // What was dropped is counted by reason and shown with the job, so that a
+    // rule that somebody misses can be explained.
     if (!candidate.dropped.empty()) {
       ++result.dropped[candidate.dropped];
       continue;

@@ -32,6 +32,8 @@ bool FitsOne(const std::string& name, const Names& patterns) {
                      });
 }
 
+// One excluded name is enough to drop a rule, and one included name to keep it:
+// a rule on two functions is kept if one of them is wanted.
 bool Passes(const Names& names, const NamePatterns& patterns) {
   // A rule that names nothing of this kind passes: the options say nothing of
   // it.

@@ -47,6 +47,8 @@ std::vector<ClauseCandidate> Candidates(
   std::vector<ClauseCandidate> candidates;
   for (const WeightedExample& example : examples) {
     if (!example.holds) continue;
+    // A fact that is not known here can be no clause: unknown neither fulfils
+    // nor excludes it.
     for (size_t i = 0; i < facts.size(); ++i) {
       const FactValue& value = example.facts[i];
       if (!IsKnown(value)) continue;
@@ -65,6 +67,7 @@ std::vector<ClauseCandidate> Candidates(
             [](const ClauseCandidate& a, const ClauseCandidate& b) {
               return a.canonical < b.canonical;
             });
+  // Once here and not in each of the combinations that Search tries.
   for (ClauseCandidate& candidate : candidates) {
     for (const WeightedExample& example : examples) {
       candidate.holds.push_back(
@@ -74,6 +77,9 @@ std::vector<ClauseCandidate> Candidates(
   return candidates;
 }
 
+// Tries every list of up to kMaxClauses clauses: cubic in the clauses, and
+// linear in the examples, of which a score keeps kMaxExamples at most.
+// Exhaustive, so that the result does not depend on an order of trying.
 class Search {
  public:
   Search(const std::vector<ClauseCandidate>& candidates,
@@ -98,7 +104,8 @@ class Search {
     return {};
   }
 
-  // Part of the windows with the event that the lists cover.
+  // Part of the windows with the event that the lists cover. REQUIRES: the rule
+  // held in some window.
   double Coverage() const {
     uint64_t covered = 0;
     for (size_t e = 0; e < examples_.size(); ++e) {
@@ -195,6 +202,8 @@ bool IsViolated(const Precondition& precondition,
   return std::any_of(
       examples.begin(), examples.end(), [&](const WeightedExample& example) {
         return !example.holds &&
+               // A window in which the condition is unknown gets no verdict, so
+               // it is not a violation.
                precondition.Holds(1, ReaderOf(facts, example)) == Tri::kYes;
       });
 }

@@ -22,6 +22,7 @@ std::unique_ptr<ProcessObserver> ModelCollector::AddProcess(
 }
 
 void ModelCollector::EndRun() {
+  // All processes together: a rank may hold a part of the model only.
   std::map<std::string, std::set<std::string>> names;  // by root class
   for (const ProcessFacts* facts : processes_) {
     for (const auto& [id, variable] : facts->definitions().variables()) {
@@ -34,6 +35,7 @@ void ModelCollector::EndRun() {
   for (const auto& [root, variables] : names) {
     std::string text = root;
     for (const std::string& name : variables) text += '\n' + name;
+    // Models are compared only, and have thousands of names.
     models_.insert(HashText(text));
   }
 }

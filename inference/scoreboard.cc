@@ -11,7 +11,8 @@ namespace traincheck {
 
 namespace {
 
-// More are more than enough.
+// More are more than enough: each is a trial, and 64 of them leave a chance of
+// 2^-64.
 constexpr size_t kMostContexts = 64;
 
 std::string Content(const Example& example) {
@@ -26,6 +27,8 @@ std::string Content(const Example& example) {
       content.append(digits,
                      std::to_chars(digits, std::end(digits), *number).ptr);
     } else if (const auto* text = std::get_if<std::string>(&value)) {
+      // The quote sets the text "true" apart from the flag. An unknown fact
+      // adds nothing.
       content += '"' + *text;
     }
   }
@@ -81,8 +84,11 @@ void RunScore::Add(const Verdict& verdict) {
   }
   const Witness witness{UnitOf(verdict), verdict.step};
   if (passed++ == 0 || witness < first) first = witness;
+  // A window in which nothing relevant varied could not have refuted the rule,
+  // so it is not a trial.
   if (!verdict.varied) return;
   if (verdict.context) {
+    // Windows of one context are alike: together they are one trial.
     if (contexts.size() < kMostContexts) contexts.insert(*verdict.context);
     return;
   }
@@ -102,6 +108,7 @@ void Score::Add(const std::string& run, const std::string& program,
   varied_ += score.varied;
   contexts_.insert(score.contexts.begin(), score.contexts.end());
   if (!score.decided) return;
+  // The origin of the rule names the run and this window.
   if (score.passed > 0) witnesses_[run] = score.first;
   ProgramScore& all = programs_[program];
   all.passed += score.passed;
@@ -117,6 +124,7 @@ bool Score::DecidedEverywhere() const {
 
 uint64_t Score::units() const {
   uint64_t units = 0;
+  // Units have numbers within their program, so they are added and not joined.
   for (const auto& [program, score] : programs_) units += score.units.size();
   return units;
 }

@@ -70,6 +70,9 @@ bool IsAsWide(const Invariant& broad, const Invariant& narrow) {
 
 bool IsGuarded(const Candidate& candidate,
                const std::set<CandidateKey>& standing) {
+  // A condition on a fact silences the rule where the fact is absent. That is
+  // harmless only if another rule reports just that: each such fact needs one
+  // of its guards among the shipped rules.
   for (const Clause& clause : candidate.invariant.precondition.Clauses()) {
     const auto guards = candidate.invariant.rule->GuardsOf(*clause.fact);
     const bool guarded = std::any_of(
@@ -92,6 +95,8 @@ auto RankOf(const Candidate& candidate) {
 
 CandidateKey KeyOf(const Relation& relation, const nlohmann::json& parameters) {
   return {relation.name(),
+          // Names in programs may hold bytes that are not UTF-8; without
+          // `replace` dump would throw.
           parameters.dump(-1, ' ', false,
                           nlohmann::json::error_handler_t::replace)};
 }
@@ -99,6 +104,8 @@ CandidateKey KeyOf(const Relation& relation, const nlohmann::json& parameters) {
 void Weigh(Candidate* candidate) {
   if (!candidate->dropped.empty()) return;
   const Score& score = candidate->score;
+  // Where the rule's subject was there and nothing could be decided, the rule
+  // may stay unknown in other runs as well.
   if (!score.seen()) {
     candidate->dropped = kNeverSeen;
   } else if (!score.DecidedEverywhere()) {
@@ -123,6 +130,8 @@ void Weigh(Candidate* candidate) {
 void WeighAgain(Candidate* candidate) {
   if (!candidate->dropped.empty() || candidate->invariant.precondition.empty())
     return;
+  // The condition was learned from a sample of the windows (kMaxExamples); a
+  // window that was left out may refute it.
   if (candidate->score.violated() > 0) {
     candidate->dropped = kViolated;
   } else if (!candidate->score.seen()) {
@@ -140,6 +149,8 @@ void Settle(const InferenceOptions& options, const ProgramKinds& kinds,
     candidate->dropped = kNotRefutable;
   }
   if (kinds.Count(score.Programs()) < options.min_programs) {
+    // Several programs of one kind share their habits; what they agree on need
+    // not hold elsewhere.
     candidate->invariant.scope = Scope::kExperiment;
   }
 }

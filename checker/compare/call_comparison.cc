@@ -98,6 +98,10 @@ class CallComparison {
   void CompareCallee(const Calls& a, const Calls& b) {
     const RecordedCall& any = a.empty() ? *b[0] : *a[0];
     const bool recorded = Records(pair_.a, any) && Records(pair_.b, any);
+    // Equal numbers need no word of the plans: nothing is missing. Else calls
+    // that one run lacks are a difference only where both record the function;
+    // in a step of which one has the skeleton alone, the count of such steps
+    // says that they are missing.
     if (a.size() == b.size()) {
       for (size_t i = 0; i < a.size(); ++i) ComparePair(*a[i], *b[i]);
     } else if (recorded) {
@@ -164,6 +168,8 @@ class CallComparison {
     // are not sampled.
     if (!pair_.both_whole()) return;
     CompareTold(a, b, at, rungs);
+    // Whether a result has a graph is known only where both agents have looked
+    // for one.
     if (!ended || !(a.output & b.output & kOutputSearched)) return;
     const bool graph_a = (a.output & kOutputHasGradFn) != 0;
     const bool graph_b = (b.output & kOutputHasGradFn) != 0;
@@ -214,7 +220,8 @@ class CallComparison {
     }
   }
 
-  // Where in A's order what lies at this position of B would lie.
+  // Where in A's order what lies at this position of B would lie. Halves lie
+  // between two records of A.
   double PositionInA(uint32_t in_b) const {
     const auto behind =
         std::upper_bound(aligned_.begin(), aligned_.end(), Aligned{in_b});
@@ -251,6 +258,8 @@ class CallComparison {
   // On the thread that steps the optimizers: others come in between as they
   // may.
   void CompareOrder() {
+    // In a step without an optimizer's step no thread is known to be the one
+    // that trains.
     if (pair_.a.ring == 0 || pair_.b.ring == 0) return;
     std::vector<Aligned> in_order;
     for (const Aligned& one : aligned_) {

@@ -27,6 +27,8 @@ std::string MembersWords(const std::string& list, const std::string& other) {
       absl::StrSplit(list, '\n', absl::SkipEmpty());
   const std::vector<std::string> others =
       absl::StrSplit(other, '\n', absl::SkipEmpty());
+  // Both lists are sorted (StepReader::DefineHolds), as set_difference needs
+  // them.
   std::vector<std::string> alone;
   std::set_difference(mine.begin(), mine.end(), others.begin(), others.end(),
                       std::back_inserter(alone));
@@ -59,6 +61,7 @@ void CompareNamed(const StepPair& pair, const Notes& a, const Notes& b) {
         Words(b[i]->value, a[i]->value));
   }
   if (a.size() == b.size() || !pair.both_whole()) return;
+  // The first one without a counterpart stands for all that follow it.
   const RecordedNote& lone = a.size() > both ? *a[both] : *b[both];
   if (lone.absent_is_unknown) return;
   if (a.size() > both) {

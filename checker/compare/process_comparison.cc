@@ -50,6 +50,8 @@ bool ProcessComparison::Wants(RunSide side) const {
 
 void ProcessComparison::Consume(RunSide side, const StoredBatch& batch) {
   Side& one = Of(side);
+  // Said as the process begins; the definitions of later batches are not
+  // searched.
   if (one.versions.torch.empty()) ReadVersions(batch, &one.versions);
   one.reader.Consume(batch);
   Advance();
@@ -171,6 +173,8 @@ void ProcessComparison::Keep(const DifferenceList& differences,
   result_.first = differences.first();
   for (Difference& difference : result_.first) {
     difference.step = step.step;
+    // A worker makes no steps: its states count to the step in which its owner
+    // forked it.
     if (options_.is_worker) {
       difference.step =
           a_.reader.definitions().process().owner_step.value_or(0);
@@ -186,6 +190,7 @@ void ProcessComparison::CompareEnds() {
   if (!a_.reader.knows_steps() || !b_.reader.knows_steps()) return;
   const uint64_t steps_a = result_.steps_a;
   const uint64_t steps_b = result_.steps_b;
+  // An end that the program did not choose is as good as any other.
   const bool same_end =
       !IsOwnEnd(*a_.end) || !IsOwnEnd(*b_.end) || *a_.end == *b_.end;
   if (steps_a == steps_b && same_end) return;

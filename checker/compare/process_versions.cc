@@ -24,6 +24,7 @@ std::string* VersionOf(Field field, ProcessVersions* versions) {
 }  // namespace
 
 void ReadVersions(const StoredBatch& batch, ProcessVersions* versions) {
+  // A batch with definitions has them in its first slice.
   if (batch.slices.empty() || batch.slices[0].ring != kDefinitionRing) return;
   const uint64_t size = batch.slices[0].to - batch.slices[0].from;
   // A slice that is longer than its batch is a gap, which the reader reports.
@@ -33,6 +34,7 @@ void ReadVersions(const StoredBatch& batch, ProcessVersions* versions) {
     FieldReader fields = records.Fields();
     while (fields.Next()) {
       std::string* version = VersionOf(fields.field(), versions);
+      // A later record that leaves a version out does not take it back.
       if (version != nullptr && !fields.bytes_value().empty()) {
         *version = std::string(fields.bytes_value());
       }

@@ -18,6 +18,7 @@ bool InOneStep(const Difference& a, const Difference& b) {
 
 void AddBefore(const char* what, const std::string& a, const std::string& b,
                std::vector<Difference>* differences) {
+  // What one run does not say is unknown, and not a difference.
   if (a.empty() || b.empty() || a == b) return;
   Difference difference;
   difference.what = what;
@@ -117,6 +118,7 @@ ComparisonResult RunComparison::Finish() {
   Merge(*leading);
   for (const Part& part : parts_) {
     if (part.result.first.empty() ||
+        // Ranks that differ in a later step may do so because of this one.
         !InOneStep(part.result.first[0], leading->result.first[0])) {
       continue;
     }

@@ -81,6 +81,9 @@ class StateComparison {
   void CompareVariable(const States& a, const States& b) {
     const size_t both = std::min(a.size(), b.size());
     for (size_t i = 0; i < both; ++i) ComparePair(*a[i], *b[i]);
+    // Unlike a call, a state that one run lacks is not a difference of the
+    // trainings: whether it is recorded is up to the agents. It counts as not
+    // compared.
     if (a.size() == b.size() || !pair_.both_whole()) return;
     const RecordedState& any = a.size() > b.size() ? *a[0] : *b[0];
     pair_.coverage->Miss(KindWords(any.kind),

@@ -30,6 +30,8 @@ StepRung StepRungOf(Rung rung) {
       return StepRung::kCollective;
     case Rung::kGradient:
       return StepRung::kGradient;
+    // Facts stand on none of the other two (ladder.cc); they are here for the
+    // compiler.
     case Rung::kUpdate:
     case Rung::kReplicas:
     case Rung::kTotals:
@@ -71,6 +73,7 @@ void StepReader::BeginStep(uint64_t step) {
   phase_ends_ = false;
   phase_ = position_ = 0;
   updated_.clear();
+  // The number of the step that opens is that of the steps that have closed.
   steps_ = std::max(steps_, step);
 }
 
@@ -158,6 +161,8 @@ void StepReader::OnCallEnd(const Call& call, CallOutcome outcome,
 
 NameId StepReader::VariableName(uint32_t id, const VariableInfo& variable) {
   const auto [at, is_new] = variable_names_.try_emplace(id);
+  // Texts are made once for each variable, which has several states in each
+  // step.
   if (is_new) at->second = names_.Id(variable.FullName());
   return at->second;
 }
@@ -211,6 +216,9 @@ void StepReader::OnScalar(const ScalarEvent& event) {
   if (object && object->kind == ObjectKind::kOptimizer) {
     name += ", parameter group " + std::to_string(event.group);
   }
+  // A scalar with a fact's name is what the agent itself saw at this moment.
+  // Unlike a learning rate it does not hold until the next one, so it is a
+  // note.
   if (const std::optional<Rung> rung = RungOfFact(*event.name)) {
     open_.notes.push_back({.rung = StepRungOf(*rung),
                            .name = names_.Id("what the agent saw: " + name),

@@ -21,6 +21,8 @@ std::string KindOfDevice(const std::string& device) {
   return device.substr(0, device.find(':'));
 }
 
+// Paths and URLs have a slash. They differ between equal runs: another folder
+// for checkpoints is not a difference of the training.
 bool NamesPlace(const std::string& text) {
   return text.find('/') != std::string::npos;
 }
@@ -107,6 +109,8 @@ ToldComparison CompareArguments(const Call& a, const Call& b,
   const ValueComparison values(definitions);
   for (const CallArgument& argument : in_a.all) {
     const CallValue* other = in_b.Find(argument.name);
+    // Arguments are recorded as far as there is room, so one that is absent is
+    // unknown.
     if (other == nullptr) continue;
     ++result.compared;
     if (result.first || values.Same(argument.value, *other)) continue;

@@ -44,6 +44,8 @@ std::string ObjectWords(uint32_t id, const ProcessDefinitions& definitions) {
                               : object->class_name + " " + object->path;
 }
 
+// Makes one visitor of several functions, so that a new kind of value does not
+// compile until it has words.
 template <typename... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;

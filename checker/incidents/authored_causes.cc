@@ -12,7 +12,9 @@
 namespace traincheck {
 namespace {
 
-// One rule may be broken by thousands of variables, each a violation.
+// One rule may be broken by thousands of variables, each a violation. To look
+// at all of them for each violation that may follow would be quadratic; the
+// nearest in the order are enough.
 constexpr size_t kMostLookedAt = 64;
 
 bool NameDifferentVariables(const IncidentPart& a, const IncidentPart& b) {
@@ -25,6 +27,8 @@ bool NameDifferentVariables(const IncidentPart& a, const IncidentPart& b) {
                       });
 }
 
+// One step of tolerance on both sides: what a step breaks may show only as the
+// next one begins, in either of the two.
 bool Brings(const IncidentPart& cause, const IncidentPart& part) {
   return Begin(cause) <= Begin(part) + 1 && Lasts(cause, part) &&
          !NameDifferentVariables(cause, part);
@@ -58,6 +62,8 @@ std::vector<std::optional<size_t>> AuthoredCauses(
       nearest = cause->first;
       causes[at] = cause->second;
     });
+    // Entered behind the search above: causes come before what follows from
+    // them in the order, so that no two violations can be each other's cause.
     for (const std::string& headline : part.brings) {
       ForRanks(part, [&](int32_t rank) {
         bringers[{part.attempt, rank, headline}].push_back({place, at});

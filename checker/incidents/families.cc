@@ -344,6 +344,8 @@ constexpr Family kFamilies[] = {
     // Rules of imported files say what calls and variables did.
     {"", "", "", {Rung::kCall}, "{seen}", kOtherProgram, kCompareProgram}};
 
+// Rules of files have any parameters: a path that is not there, or leads to
+// something else than a text, fits no row.
 std::string TextAt(const nlohmann::json& parameters, const char* path) {
   const nlohmann::json::json_pointer pointer(path);
   if (!parameters.contains(pointer)) return "";
@@ -429,6 +431,8 @@ std::string HeadlineOf(const Family& family, const std::string& seen,
   if (at == std::string::npos) return headline;
   const size_t others = headline.size() - kSeen.size();
   if (others + std::min(seen.size(), kLeastOfSeen) > kMostOfHeadline) {
+    // Rows with words of their own have what was seen behind a colon; the
+    // clause in front of it stands alone.
     return headline.substr(0, headline.rfind(": ", at));
   }
   return headline.replace(at, kSeen.size(),

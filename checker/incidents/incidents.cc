@@ -25,7 +25,10 @@ constexpr int64_t kBegunLater = 2;
 
 // Who comes first leads. Among those of one rung: the earlier record, then the
 // one whose author says what is wrong, then the narrower set of variables; the
-// id makes it certain.
+// id makes it certain. Alerts come before advice and both before structure,
+// whatever their rungs, so that advice never hides what fails a gate. Nothing
+// that is not a property of the one violation counts: an incident has the id of
+// its lead, which must not change as others come.
 OrderKey OrderOf(const IncidentPart& part) {
   const int kind = part.place.structure ? 2 : part.advice ? 1 : 0;
   return {part.attempt,      kind,         part.place.rung,       Begin(part),
@@ -126,6 +129,9 @@ class Finder {
   using Begun =
       absl::flat_hash_map<std::tuple<uint32_t, int64_t, int64_t>, Index>;
 
+  // All that begin in one step on a rank, or are about one subject, are joined
+  // to the first of them, and each step to the next one, instead of comparing
+  // pairs.
   void JoinThoseThatBeginTogether(bool structure) {
     Begun by_rank, by_subject;
     for (const Index at : order_) {
@@ -138,6 +144,7 @@ class Finder {
     }
     JoinNeighbours(by_rank);
     JoinNeighbours(by_subject);
+    // AddStructure looks for the neighbours of structure in it.
     if (!structure) begun_ = std::move(by_rank);
   }
 
@@ -149,6 +156,8 @@ class Finder {
   }
 
   void JoinNeighbours(const Begun& begun) {
+    // The order of a hash table does not matter: joining gives the same sets in
+    // any.
     for (const auto& [key, at] : begun) {
       const auto& [attempt, whose, step] = key;
       const auto next = begun.find({attempt, whose, step + 1});
@@ -158,6 +167,8 @@ class Finder {
 
   // By variable, in the order of their begin.
   std::vector<std::vector<Index>> ByVariable() const {
+    // A stable sort of order_: what begins in one step stays in the order in
+    // which it leads, whatever the order of the parts.
     std::vector<Index> by_begin = order_;
     std::stable_sort(by_begin.begin(), by_begin.end(),
                      [this](Index a, Index b) {
@@ -173,6 +184,9 @@ class Finder {
     return found;
   }
 
+  // One pass over each variable's violations in the order of their begin. On
+  // each rung one is enough to remember: if the one that lasts longest is over,
+  // all others are. The cost is violations times rungs.
   void JoinThoseThatFollow() {
     for (const std::vector<Index>& all : ByVariable()) {
       // Of each rung the one that lasts longest so far.
@@ -194,6 +208,8 @@ class Finder {
   }
 
   void AddStructure() {
+    // Until here structure was joined with structure alone, so that a set with
+    // some of it holds nothing else.
     std::vector<std::vector<Index>> groups(parts_.size());
     for (const Index at : order_) {
       const IncidentPart& part = parts_[at];
@@ -291,6 +307,8 @@ class Finder {
     for (const uint32_t variable : variables_.Of(at)) {
       add(by_variable_[{set, variable}]);
     }
+    // Common subjects explain only where one of the two names no variable
+    // (CauseOf), so both kinds are kept apart.
     auto& about = part.variables.empty() ? about_unnamed_ : about_named_;
     ForSubjects(at, [&](int32_t rank, uint32_t subject) {
       add(about[{set, rank, subject}]);
@@ -346,6 +364,8 @@ class Finder {
            part.place.rung <= Rung::kUpdate;
   }
 
+  // One step later counts as together: a cause may be recorded as the next step
+  // begins.
   bool Explains(Index cause, Index at) const {
     return parts_[cause].place.rung < parts_[at].place.rung &&
            Begin(parts_[cause]) <= Begin(parts_[at]) + 1;

@@ -266,6 +266,8 @@ const Rungs& RungsOfFacts() {
     const auto add = [rungs](Rung rung, const auto& facts) {
       for (const std::string_view fact : facts) rungs->emplace(fact, rung);
     };
+    // Collectives, replicas and totals have relations of their own, which
+    // families.cc places; no fact stands there.
     add(Rung::kSetup, kSetupFacts);
     add(Rung::kMode, kModeFacts);
     add(Rung::kData, kDataFacts);

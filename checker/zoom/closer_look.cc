@@ -21,6 +21,8 @@ struct CallsOnRanks {
 // By what was recorded of them.
 using CallsByWords = std::map<std::string, CallsOnRanks>;
 
+// Ranks of a data-parallel training make the same calls: they are one
+// observation with a list of ranks.
 void Join(int32_t rank, const ZoomedCalls& calls, CallsOnRanks* joined) {
   ZoomedCalls& all = joined->calls;
   if (joined->ranks.empty()) {
@@ -103,11 +105,14 @@ Observation ObservationOf(const ZoomedPlace& place,
     observation.ranks.push_back(rank);
     for (const auto& [step, value] : *by_step) steps.insert(step);
   }
+  // There is one at least: LookCloser leaves out places without values.
   observation.first_step = *steps.begin();
   observation.last_step = *steps.rbegin();
   Add(AbsenceWords(values), &observation.seen);
   Add(SizeWords(values), &observation.seen);
   Add(RankWords(values), &observation.seen);
+  // What the optimizer's step did shows where the value was recorded on both
+  // sides of it. Gradients are not its work.
   if (place.point == StatePoint::kPostStep && !place.is_grad) {
     const auto before =
         all.find({place.variable, place.is_grad, StatePoint::kPreStep});

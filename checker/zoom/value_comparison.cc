@@ -58,6 +58,9 @@ std::vector<std::vector<int32_t>> EqualRanks(const ValuesByRank& values,
   for (const auto& [rank, steps] : values) {
     const auto at = steps->find(step);
     if (at == steps->end() || !IsComparable(at->second)) continue;
+    // Equality is by digest, so one value stands for its group. The cost is
+    // ranks times groups, of which there are few: replicas are equal, or one
+    // differs.
     size_t group = 0;
     while (group < groups.size() && !IsSame(*of_group[group], at->second)) {
       ++group;
@@ -119,6 +122,7 @@ std::string DifferentRowsWords(const ZoomedValue& a, const ZoomedValue& b) {
   }
   if (different.empty()) return "";
   std::string words = Count(different.size(), a.rows.size(), "rows");
+  // Their numbers would say nothing where all differ.
   if (different.size() == a.rows.size()) return words;
   for (size_t i = 0; i < different.size() && i < kShownRows; ++i) {
     words += (i == 0 ? ": " : ", ") + std::to_string(different[i]);
@@ -182,6 +186,8 @@ std::string RankWords(const ValuesByRank& values) {
           values.at(groups[0][0])->at(step), values.at(groups[1][0])->at(step));
       return rows.empty() ? words : words + " in " + rows;
     }
+    // A rank may have recorded fewer steps than others: the largest set that
+    // was equal in one step is named.
     if (!groups.empty() && groups[0].size() > compared.size()) {
       compared = groups[0];
     }
@@ -197,6 +203,8 @@ std::string ChangeWords(const ValuesByRank& before, const ValuesByRank& after) {
     if (others == after.end()) continue;
     for (const auto& [step, value] : *values) {
       const auto other = others->second->find(step);
+      // A value that is missing on one side shows neither that it changed nor
+      // that it did not.
       if (other == others->second->end() || !IsKnown(value) ||
           !IsKnown(other->second)) {
         continue;

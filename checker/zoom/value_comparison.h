@@ -27,15 +27,16 @@ std::string DifferentRowsWords(const ZoomedValue& a, const ZoomedValue& b);
 // "norm 0.31 to 0.42, largest magnitude 0.07, all finite"; "": not recorded.
 std::string SizeWords(const ValuesByRank& values);
 
-// "none in 8 of 8 steps", "all zero in 2 of 8 steps"; "": neither.
+// "there is none in 8 of 8 records", "all zero in 2 of 8 records"; "": neither.
 std::string AbsenceWords(const ValuesByRank& values);
 
 // "equal on ranks 0, 1", "rank 1 differs from ranks 0, 2 since step 14 in 3 of
 // 64 rows: 2, 5, 7"; "": one rank alone recorded it.
 std::string RankWords(const ValuesByRank& values);
 
-// Of a value before and after the optimizer's step: "changed in each of 8
-// steps", "unchanged in 8 of 8 steps"; "": not recorded of one step.
+// Of a value before and after the optimizer's step: "the optimizer's step
+// changed it in 8 of 8 records, first in 3 of 64 rows: 2, 5, 7"; "": no step
+// has both.
 std::string ChangeWords(const ValuesByRank& before, const ValuesByRank& after);
 
 }  // namespace traincheck

@@ -136,6 +136,7 @@ void ZoomReader::OnMark(const MarkEvent& mark) {
 
 void ZoomReader::OnGap(const std::string& reason) {
   clock_.OnGap();
+  // Statistics behind the hole may be those of a state within it.
   last_data_ = last_grad_ = nullptr;
   if (is_at_work() && found_.missing.empty()) found_.missing = reason;
 }

@@ -134,6 +134,8 @@ absl::Status Show(const Context& context, const CertsOptions& options) {
 
 int Report(const Context& context, const CertsOptions& options,
            absl::Status status) {
+  // Behind init and renew alike: it says which file belongs where, and which
+  // one to nobody.
   if (status.ok()) status = Show(context, options);
   if (status.ok()) return kExitDone;
   Complain(absl::StrCat("certs: ", status.message()));

@@ -80,6 +80,8 @@ void AddCompat(CLI::App* check, CompatCheckOptions* options) {
 
 // REQUIRES: they are parsed.
 void NeedWhatIsChecked(const Options& options) {
+  // required() would ask for them in any case; which are needed depends on
+  // --compat.
   const bool compat = !options.compat.compat.empty();
   if (!compat && options.run.empty()) throw CLI::RequiredError("--run");
   if (compat && options.compat.trace.empty()) {

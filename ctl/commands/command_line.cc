@@ -84,6 +84,7 @@ std::string TakeServerOfSite(Context* context) {
   const std::string server = settings.Get("TRAINCHECK_SERVER");
   if (server.empty()) return wrong;
   context->server = server;
+  // With that server only: it has signed no other one's certificate.
   if (context->tls_ca.empty()) {
     context->tls_ca = settings.Get("TRAINCHECK_TLS_CA");
   }
@@ -109,6 +110,7 @@ int Execute(const CLI::App& app, const Context& context, const Action& action) {
   Pass("TRAINCHECK_TOKEN_FILE", files.token);
   // Its lines on failed handshakes; what matters here is said by us.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  // Once for all commands, before one of them has begun anything.
   if (absl::Status status = CheckAddress(context.server, files); !status.ok()) {
     Complain(std::string(status.message()));
     return kExitUsage;
@@ -133,6 +135,7 @@ int RunCommandLine(int argc, const char* const* argv) {
   AddOptions(&app, &context);
   AddCommands(&app, &context, &action);
   app.footer(kExamples);
+  // Before the parser, which says of a wrong word only that it is not expected.
   if (const std::string wrong =
           WhatIsWrongWithCommand(app, words, context.has_command);
       !wrong.empty()) {

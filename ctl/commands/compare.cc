@@ -29,6 +29,8 @@ absl::StatusOr<std::string> WholeId(Client* client, const std::string& id) {
 }
 
 int CodeOf(const v1::CompareRunsResult& result) {
+  // First: another number of ranks is a difference also where no step could be
+  // compared.
   if (Differs(result)) return kExitDifferent;
   return WasCompared(result) ? kExitDone : kExitTooLittle;
 }

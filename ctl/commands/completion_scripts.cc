@@ -32,6 +32,8 @@ _@NAME@() {
 }
 complete -o default -F _@NAME@ @NAME@
 )";
+// The last lines serve both ways to load it: from a folder of zsh's functions,
+// where the file is the function, and by `source`.
 constexpr char kZsh[] = R"(#compdef @NAME@
 # @NAME@ completion zsh
 _@NAME@() {
@@ -95,6 +97,7 @@ void AddOptions(const CLI::App& app, std::vector<Candidate>* candidates) {
     if (option->get_group().empty()) continue;  // hidden
     for (const std::string& name : option->get_lnames()) {
       Candidate candidate{absl::StrCat("--", name), option->get_description()};
+      // A command and the program have some in common, as --help.
       const bool is_new = std::none_of(
           candidates->begin(), candidates->end(),
           [&](const Candidate& c) { return c.word == candidate.word; });

@@ -63,6 +63,8 @@ void CheckAgent(const std::string& python, bool tries,
 }
 
 int Doctor(const Context& context, const std::string& python) {
+  // The settings first: where they keep the agent off, a trial would only show
+  // that, and look like a broken installation.
   std::vector<Finding> findings = {CheckSettings(environ)};
   CheckAgent(python, findings[0].health == Health::kOk, &findings);
   findings.push_back(CheckSharedMemory());

@@ -23,6 +23,8 @@ constexpr std::chrono::milliseconds kAnswerTimeout{2000};
 absl::StatusOr<std::string> FetchPlan(const MonitoringOptions& options) {
   auto client = Client::Make(options.server, kAnswerTimeout);
   if (!client.ok()) return client.status();
+  // By what the daemon would check such a run against, deployed sets included:
+  // the plan has to record for these rules as well.
   const absl::StatusOr<std::string> selection =
       (*client)->GetSelection(options.experiment, options.check_set);
   if (!selection.ok()) return selection.status();

@@ -66,6 +66,8 @@ std::vector<v1::RingReport> ReportsOf(const ProcessReport& report) {
     v1::RingReport& ring = rings.emplace_back();
     ring.set_ring(number);
     ring.set_head(totals.position);
+    // All that was offered is committed: an import drops nothing, so that
+    // missing records show as lost.
     ring.set_offered_records(totals.records);
     ring.set_committed_records(totals.records);
   }
@@ -141,6 +143,7 @@ class Importer {
     import_.lines = folder.lines();
     import_.skipped = folder.skipped();
     {
+      // In a scope of its own, so that it is gone when the tables are printed.
       ProgressLine line(&std::cerr, isatty(STDERR_FILENO) == 1);
       const size_t count = folder.processes().size();
       for (size_t i = 0; i < count; ++i) {
@@ -148,6 +151,8 @@ class Importer {
                     static_cast<double>(i) / static_cast<double>(count));
         const int code = BringOne(folder, folder.processes()[i], delivery);
         if (code == kExitDone) continue;
+        // What was sent stays: a second import would be refused because the run
+        // exists.
         if (begun_) WriteToStderr(IncompleteWords());
         return code;
       }
@@ -175,6 +180,8 @@ class Importer {
     identity.role =
         options_.role == kReference ? RunRole::kReference : RunRole::kTarget;
     identity.host = kHost;
+    // A process is known by host, boot and pid. With the run in it, equal pids
+    // of two folders are two processes.
     identity.boot_id = absl::StrCat("import-", options_.run);
     absl::Status sent = delivery->Begin(HelloOf(identity));
     if (!sent.ok()) return Fail(sent);
@@ -215,6 +222,7 @@ int Import(const Context& context, Options options) {
   }
   if (options.experiment.empty()) {
     const std::filesystem::path folder(options.folder);
+    // "DIR/" has an empty last part.
     options.experiment = (folder.has_filename() ? folder : folder.parent_path())
                              .filename()
                              .string();

@@ -36,6 +36,8 @@ void Fill(const std::vector<std::string>& from, Texts* to) {
   to->Add(from.begin(), from.end());
 }
 
+// Only what the user gave: the defaults are the daemon's, and may change with
+// it.
 v1::InferOptions MakeOptions(const Options& options) {
   v1::InferOptions made;
   Fill(options.include_functions, made.mutable_include_functions());
@@ -99,7 +101,8 @@ int Detach(const Context& context, const Options& options) {
 }
 
 int InferAndWait(const Context& context, const Options& options) {
-  // Its thread waits as long as there is a process.
+  // Its thread waits as long as there is a process. Made before the client, so
+  // that its threads inherit the mask.
   auto* const note = new InterruptNote;
   auto ask = [&](Client& client) {
     ProgressLine line(&std::cerr, isatty(STDERR_FILENO) == 1);

@@ -50,6 +50,8 @@ void InterruptNote::Await() {
         "jobs show ", job_, "; end it with: traincheckctl jobs cancel ", job_,
         "\n"));
   }
+  // The main thread is in a call and goes on: destructors would take away what
+  // it uses.
   _exit(kKilledBySignal + number);
 }
 

@@ -56,6 +56,7 @@ absl::StatusOr<std::string> FromTrainCheck(const std::string& text,
   }
   size_t nowhere = 0;
   for (const Invariant& rule : *rules) {
+    // They stay in the set, but nobody should wait for a verdict on them.
     nowhere += rule.scope == Scope::kExperiment && rule.experiments.empty();
   }
   if (nowhere > 0) {
@@ -109,6 +110,8 @@ absl::StatusOr<ExportedSet> ToTrainCheck(const v1::SetDetail& detail) {
   return ExportedSet{std::move(file.text), file.lines};
 }
 
+// Without Query, which prints: what is exported goes to the file, and only
+// words about it to stderr.
 int Export(const Context& context, const Options& options) {
   auto client = Client::Make(context.server);
   if (!client.ok()) return ReportFailedCall(client.status(), context.server);
@@ -127,6 +130,7 @@ int Export(const Context& context, const Options& options) {
   }
   std::ofstream file(options.file, std::ios::binary | std::ios::trunc);
   file << exported->text;
+  // Before the check: a full disk may show only as the last bytes are written.
   file.close();
   if (!file) {
     Complain(absl::StrCat("cannot write \"", options.file, "\""));

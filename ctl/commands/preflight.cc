@@ -35,6 +35,8 @@ int Preflight(const Context& context, PreflightOptions options) {
     Complain(absl::StrCat("preflight: the training was not started: ", wrong));
     return kExitUsage;
   }
+  // A server counts only if it was typed here: otherwise a preflight has a
+  // daemon of its own.
   training.server = context.server_typed ? context.server : "";
   training.command = context.command;
   return RunPreflight(std::move(options));

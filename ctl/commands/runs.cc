@@ -76,6 +76,8 @@ int List(const Context& context, const ListOptions& options) {
     auto page = client.ListRuns(RequestFor(options));
     if (!page.ok()) return page;
     const uint32_t size = PageOf(options);
+    // A full page may be all there is; one more look shows it. The oldest comes
+    // first.
     if (size > 0 && page->size() == size) {
       Complain(absl::StrCat("older runs: --newest ", size, " --before ",
                             page->front().id(), ", or --all"));

@@ -104,6 +104,8 @@ int ListDeployed(const Context& context) {
        }});
 }
 
+// Commands share the values of options that they have in common: only one of
+// them is ever parsed.
 void AddDeployment(CLI::App* group, const Context* context, Action* action) {
   auto sets = std::make_shared<std::vector<std::string>>();
   auto experiment = std::make_shared<std::string>();

@@ -29,6 +29,8 @@ Json ParseLines(const std::string& text) {
     if (!parsed.is_object()) return Json(Json::value_t::discarded);
     Json file;
     for (const char* key : kKeys) {
+      // All keys are there in JSON, also those that a relay does not know of a
+      // file.
       file[key] = parsed.contains(key) ? parsed[key] : Json();
     }
     files.push_back(std::move(file));
@@ -61,6 +63,8 @@ std::string SpoolTable(const Json& files) {
 int Ask(const Context& context, const std::string& act,
         const std::string& folder) {
   const absl::StatusOr<std::string> relay = FindRelayProgram();
+  // Asked only without a folder: a wrong setting must not keep anybody from
+  // delivering a folder that is named.
   const absl::StatusOr<std::string> setting =
       folder.empty() ? SpoolSetting() : std::string();
   for (const absl::Status& status : {relay.status(), setting.status()}) {
@@ -71,6 +75,8 @@ int Ask(const Context& context, const std::string& act,
   std::vector<std::string> command = {*relay, act};
   if (!folder.empty()) command.push_back(folder);
   std::vector<std::string> variables = {
+      // The relay would take the server of its environment; an option of this
+      // program may name another one.
       absl::StrCat("TRAINCHECK_SERVER=", context.server)};
   if (!setting->empty()) {
     variables.push_back(absl::StrCat("TRAINCHECK_SPOOL_DIR=", *setting));

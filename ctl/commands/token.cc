@@ -46,6 +46,8 @@ absl::Status Keep(const std::string& text, const std::string& out) {
   return absl::OkStatus();
 }
 
+// Without Query, which prints: the answer is a secret, and goes to the file
+// alone.
 int Create(const Context& context, const CreateOptions& options) {
   v1::CreateTokenRequest request;
   request.set_role(Roles().at(options.role));
@@ -69,6 +71,7 @@ int Create(const Context& context, const CreateOptions& options) {
     Complain(absl::StrCat("--out: ", s.message(), "; no token was made"));
     return kExitUsage;
   }
+  // stdout has the token and nothing else, for the pipe.
   if (options.out == kStandardStream) return kExitDone;
   std::cout << (context.json() ? TokenObject(reply->token())
                                : absl::StrCat("token ", reply->token().id(),

@@ -41,6 +41,7 @@ ListShape<v1::Violation> Shape() {
     return row.first_seen_unix_ns();
   };
   const auto step = [](const v1::Violation& row) {
+    // Unknown steps come first, and not among those of step 0.
     return row.has_first_step() ? row.first_step()
                                 : std::numeric_limits<int64_t>::min();
   };
@@ -100,6 +101,7 @@ absl::StatusOr<Incident> FindIncident(Client& client, const std::string& id) {
   if (!violation.ok()) return violation.status();
   Violations members = {*violation};
   if (Leads(*violation)) {
+    // A violation knows its lead and no others.
     auto all = client.ListViolations(violation->run());
     if (!all.ok()) return all.status();
     for (v1::Violation& other : *all) {
@@ -125,6 +127,7 @@ absl::StatusOr<ViolationFeedback> FindFeedback(Client& client,
     const auto silences = client.ListSilences();
     if (!silences.ok()) return silences.status();
     for (const v1::Silence& silence : *silences) {
+      // "ID: comment".
       if (absl::StartsWith(violation.silenced_by(), silence.id() + ":")) {
         feedback.silence = silence;
       }
@@ -208,6 +211,8 @@ class Watcher {
   int Watch() {
     auto client = Client::Make(context_.server);
     if (!client.ok()) return Fail(client.status());
+    // The list first, then the stream, which repeats it: nothing that begins
+    // between the two is missed, and known_ keeps it from being shown twice.
     const auto before = (*client)->ListViolations(options_.run);
     if (before.ok()) {
       ShowBefore(*before);
@@ -239,6 +244,8 @@ class Watcher {
     size_t all = 0, shown = 0;
     for (const v1::Violation& violation : before) {
       if (!IsShown(violation)) continue;
+      // Also where it is not printed: the stream brings it once more, and it is
+      // not new.
       known_[violation.id()] = violation.revision();
       ++all;
       if (since == never || violation.first_seen_unix_ns() < since) continue;

@@ -71,6 +71,7 @@ class TrialFolder {
 std::string Complaints(const std::string& err) {
   std::vector<std::string> ours;
   for (const absl::string_view line : absl::StrSplit(err, '\n')) {
+    // The trial names a server that is not there, and the relay says so.
     const bool unreachable = absl::StrContains(line, "not reach");
     if (absl::StrContains(line, "traincheck") && !unreachable) {
       ours.emplace_back(line);
@@ -91,6 +92,9 @@ bool HasSpool(const fs::path& folder) {
 absl::StatusOr<TrialResult> Train(const std::string& library,
                                   const std::string& python,
                                   const fs::path& spool) {
+  // A server that never answers: what the trial records has to go to its own
+  // spool folder, where HasSpool finds it, and no daemon of the user's gets a
+  // run. Nothing is waited for at its end.
   const std::vector<Variable> variables = {
       {"LD_PRELOAD", library},
       {"TRAINCHECK_AGENT_DIR", fs::path(library).parent_path().string()},
@@ -182,6 +186,7 @@ std::vector<Finding> CheckPython(const std::string& library,
                           trial->err.substr(0, 500)),
              AdviceOn(trial->err)}};
   }
+  // Each finding needs the ones before it, so the first that fails is the last.
   std::vector<Finding> findings = {PreloadFinding(python, facts)};
   if (findings[0].health == Health::kFail) return findings;
   findings.push_back(TorchFinding(facts, said));

@@ -43,7 +43,8 @@ std::vector<SpoolPlace> Places() {
       getuid());
 }
 
-// The folder, or what exists of the path to it.
+// The folder, or what exists of the path to it. Relays make what is missing, so
+// this is where it shows whether they can.
 std::filesystem::path Existing(std::filesystem::path folder) {
   std::error_code error;
   folder = std::filesystem::absolute(folder, error);
@@ -101,6 +102,8 @@ Finding SpoolFinding(const SpoolPlace& place, const std::string& why) {
 Finding CheckSharedMemory() {
   Finding finding = {"shared memory", Health::kOk, "memfd_create works", ""};
   const int memory = memfd_create("traincheck-doctor", MFD_CLOEXEC);
+  // With its size, because a limit on files (ulimit -f) holds for memory as
+  // well.
   if (memory < 0 || ftruncate(memory, kRingBytes) != 0) {
     finding = {"shared memory", Health::kFail,
                absl::StrCat("no ring can be made: ", std::strerror(errno)),
@@ -126,6 +129,7 @@ Finding CheckSpool() {
   std::string why;
   const std::vector<SpoolPlace> places = Places();
   for (const SpoolPlace& place : places) {
+    // The first usable one is the one that relays take.
     const std::string wrong = WhatIsWrongWith(place);
     if (wrong.empty()) return SpoolFinding(place, why);
     // Others are tried because the system may not have them.

@@ -55,6 +55,7 @@ int Start(const std::vector<std::string>& command,
           const Pipe& err, pid_t* pid) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
+  // The terminal's input is the user's.
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, out.writer(), 1);
   posix_spawn_file_actions_adddup2(&actions, err.writer(), 2);
@@ -110,6 +111,8 @@ absl::StatusOr<TrialResult> RunTrial(
     return absl::NotFoundError(
         absl::StrCat(command[0], ": ", std::strerror(error)));
   }
+  // Else this process would hold the pipes open, and never see that the program
+  // has closed them.
   out.CloseWriter();
   err.CloseWriter();
   TrialResult result;
@@ -120,6 +123,8 @@ absl::StatusOr<TrialResult> RunTrial(
         absl::StrCat(command[0], " did not end within ", limit.count(), " s"));
   }
   result.code = WaitFor(pid);
+  // What is there already and no more: a relay of the trial may hold stderr
+  // open for a while.
   pollfd rest = {err.reader(), POLLIN, 0};
   while (poll(&rest, 1, 0) > 0 && (rest.revents & POLLIN) != 0 &&
          ReadSome(err.reader(), &result.err)) {

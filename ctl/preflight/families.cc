@@ -9,6 +9,7 @@ std::map<std::string, std::string> FamiliesOfRules() {
   const auto families = BuiltInFamilies();
   if (!families.ok()) return by_rule;
   for (const InvariantSet& family : *families) {
+    // "core" of "builtin.core".
     const std::string name = family.name.substr(family.name.find('.') + 1);
     for (const Invariant& rule : family.invariants) by_rule[rule.id] = name;
   }

@@ -60,6 +60,7 @@ std::vector<Variable> VariablesOf(const PreflightOptions& options,
   if (probes != nullptr) {
     variables.push_back({"TRAINCHECK_PROBE", probes->Path(kProbeFile)});
   }
+  // With --keep-going it is removed, in case the environment has one.
   std::optional<std::string> stop;
   if (!options.keep_going) stop = std::to_string(options.steps);
   variables.push_back({"TRAINCHECK_STOP_AFTER", stop});
@@ -71,6 +72,8 @@ std::vector<Variable> VariablesOf(const PreflightOptions& options,
     // A relay also delivers what others have left in its folder; that is not
     // for a daemon which is gone in a minute.
     variables.push_back({"TRAINCHECK_SPOOL_DIR", daemon->spool_folder()});
+    // The daemon ends with this program: a relay that tried on for the usual
+    // 30 s would try in vain.
     variables.push_back({"TRAINCHECK_GRACE", "2"});
   }
   return variables;
@@ -97,6 +100,8 @@ class PreflightRun {
   // Returns the exit code.
   int Run() {
     if (!training_.Prepare()) return training_.exit_code();
+    // Unlike a run, a preflight has no use without rules, and its exit code
+    // must not say that all is well.
     if (training_.selection().empty()) {
       Complain("nothing can be checked, and the training was not started");
       return kExitTooLittle;
@@ -124,6 +129,8 @@ class PreflightRun {
       report.probed = ProbedFunctions(probes_->Read(kProbeFile));
     const DrainResult& drain = *training_.drain();
     if (!drain.run) {
+      // A daemon that does not know the run has got nothing: the agent was not
+      // there, or was off.
       report.problem = absl::IsNotFound(drain.status)
                            ? "no process of the training recorded anything: "
                              "does it import torch, does it keep the "
@@ -158,6 +165,7 @@ class PreflightRun {
     request.set_run(training_.run());
     request.set_set(training_.selection());
     const auto result = client_.CheckRun(request, [](double) {});
+    // The report then has the findings of the live check without the verdicts.
     if (!result.ok()) return;
     report->verdicts = {result->verdicts().begin(), result->verdicts().end()};
   }
@@ -174,6 +182,9 @@ class PreflightRun {
            AnyEndedThere(run, options_.steps);
   }
 
+  // A training that fails by itself gives the exit code: a gate on findings
+  // must not hide that the script does not run. Where it was ended from here,
+  // its code says nothing, and the findings decide.
   int Judge(const PreflightReport& report) {
     const int code = training_.exit_code();
     if (overseer_.has_ended_it()) {
@@ -228,9 +239,12 @@ int RunPreflight(PreflightOptions options) {
     daemon = *std::move(started);
     training.server = daemon->address();
   }
+  // Behind the daemon, which is forked: the client's threads may hold locks
+  // that a child would find held for ever.
   auto client = Client::Make(training.server);
   if (!client.ok()) return ReportFailedCall(client.status(), training.server);
   training.check_set = Without(training.silenced, kBuiltInSet);
+  // Without either nothing is checked. stdout is for the report.
   training.require_server = training.require_agent = true;
   training.stdout_to_stderr = true;
   std::unique_ptr<TemporaryFolder> probes;

@@ -65,8 +65,12 @@ absl::Status PrivateDaemon::Spawn(const std::string& program,
   // ends it.
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // This program may have ended before the line above: then nobody is left to
+  // end the daemon.
   if (getppid() != parent) _exit(kCannotExecute);
   sigprocmask(SIG_SETMASK, &signals.original_mask(), nullptr);
+  // stdout is for the report, and stderr for the training; the log is shown
+  // only if the daemon does not start.
   const int nothing = open("/dev/null", O_RDONLY);
   const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   dup2(nothing, STDIN_FILENO);
@@ -93,6 +97,7 @@ absl::Status PrivateDaemon::WaitForAddress(const TrainingSignals& signals,
           "a traincheckd for this training alone was not ready within ",
           kStartsWithin.count() / 1000, " s:\n", EndOfLog()));
     }
+    // Also the pause: a Ctrl-C while the daemon starts ends the wait at once.
     *ended_by = signals.EndedWithin(kGlance);
     if (*ended_by != 0) return absl::CancelledError("ended by a signal");
   }
@@ -113,6 +118,7 @@ std::string PrivateDaemon::EndOfLog() const {
 PrivateDaemon::~PrivateDaemon() {
   const auto deadline = steady_clock::now() + kStopsWithin;
   if (!Ended()) kill(pid_, SIGTERM);
+  // Ended in order it closes its store; the folder goes when it is gone.
   while (!Ended() && steady_clock::now() < deadline) {
     usleep(std::chrono::microseconds(kGlance).count());
   }

@@ -44,6 +44,8 @@ bool AllReached(const v1::Run& run, uint64_t steps) {
       return false;
     }
   }
+  // A training without a process group has no world. Ranks that have not come
+  // yet count as missing.
   return reached >= std::max<uint64_t>(run.world(), 1);
 }
 
@@ -58,7 +60,11 @@ StopOverseer::StopOverseer(uint64_t steps, Dependencies dependencies)
 
 void StopOverseer::Look(Time now) {
   const absl::StatusOr<v1::Run> run = dependencies_.get_run();
+  // Without an answer nothing is known of the ranks, and no training is ended
+  // for that.
   if (!run.ok() || !AllReached(*run, steps_)) return;
+  // The first time counts: a launcher that starts its ranks again must not move
+  // it.
   if (!reached_) reached_ = now;
   const bool all_ended =
       absl::c_all_of(run->processes(), [](const v1::Process& process) {

@@ -69,6 +69,7 @@ Json CheckResultJson(const v1::CheckResult& result) {
 
 std::string CheckResultText(const v1::CheckResult& result) {
   const v1::CheckProgress& check = result.coverage();
+  // Said first: "0 violated" alone would read like a pass.
   const bool nothing = check.decided() == 0 && result.violations().empty();
   std::string text = absl::StrCat(
       nothing ? absl::StrCat("NOTHING CHECKED: none of ", check.total(),

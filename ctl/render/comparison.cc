@@ -121,6 +121,7 @@ std::string AlsoText(const v1::CompareRunsResult& result) {
                     OneLine(difference.what()), ": ", OneLine(difference.a()),
                     " and ", OneLine(difference.b()), "\n");
   }
+  // These count all differences of the step, also beyond those that are kept.
   std::vector<std::string> counts;
   for (const v1::RungCount& count : result.counts()) {
     counts.push_back(absl::StrCat(count.differences(), " ", count.rung()));
@@ -206,6 +207,7 @@ std::string VerdictText(const v1::CompareRunsResult& result) {
                         "FIRST DIFFERENCE: ", DifferenceText(result.first(0)),
                         AlsoText(result), "\n");
   }
+  // Nothing compared is unknown, and must not read like two equal runs.
   if (!WasCompared(result)) {
     return text + "NOTHING COMPARED: no step was recorded in both runs\n";
   }

@@ -33,6 +33,7 @@ std::string CoverageText(const v1::CheckProgress& check) {
                          100.0 * check.decided() / total);
 }
 
+// All rules may be without occasion, of which no share can be said.
 bool HasCoverage(const Confidence& confidence) {
   return confidence.check && RulesWithOccasion(*confidence.check) > 0;
 }

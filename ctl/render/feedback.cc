@@ -13,6 +13,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// By this host's clock; what is covered the daemon decides by its own.
 bool HasEnded(const v1::Silence& silence) {
   return silence.until_unix_ns() != 0 && silence.until_unix_ns() <= NowUnixNs();
 }
@@ -57,6 +58,8 @@ std::string RecordText(const v1::RuleRecord& record) {
   return absl::StrJoin(parts, "; ");
 }
 
+// With what speaks against the rule as the reason: it is what people read
+// later.
 std::string DisableCommand(const v1::RuleRecord& record) {
   return absl::StrCat("traincheckctl sets disable ", ShellQuote(record.rule()),
                       " --reason ", ShellQuote(RecordText(record)));
@@ -68,6 +71,8 @@ std::string ViolationFeedbackText(const ViolationFeedback& feedback) {
   std::string text;
   if (feedback.mark) {
     const v1::Mark& mark = *feedback.mark;
+    // A mark on a lead marks the others of its incident, too; this says by
+    // which it came.
     const bool own = mark.through() == mark.violation();
     absl::StrAppend(&text, "    marked: ", OneLine(mark.mark()),
                     ByText(mark.by(), mark.since_unix_ns()),

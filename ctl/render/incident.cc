@@ -34,6 +34,8 @@ class Tree {
                      [](const v1::Violation* v) { return Leads(*v); });
     root_ = lead == violations.end() ? violations.front() : *lead;
     std::set<std::string> there;
+    // All ids before any is placed: a cause may come behind what follows from
+    // it.
     for (const v1::Violation* violation : violations) {
       there.insert(violation->id());
     }
@@ -68,6 +70,7 @@ class Tree {
   void Add(const v1::Violation& violation, size_t depth, bool beside,
            Incident* incident) {
     incident->members.push_back({violation, depth, beside});
+    // Taken out, so that each is there once, and a circle ends.
     const auto below = std::exchange(below_[violation.id()], {});
     for (const v1::Violation* next : below) {
       Add(*next, depth + 1, beside, incident);
@@ -86,6 +89,7 @@ bool Leads(const v1::Violation& violation) {
 }
 
 bool IsOfAlert(const v1::Violation& violation) {
+  // An older server does not say; then the violation's own grade counts.
   if (violation.incident_grade().empty()) return !IsAdvice(violation);
   return violation.incident_grade() != kAdvice;
 }
@@ -96,6 +100,8 @@ const char* IncidentGradeOf(const v1::Violation& violation) {
 
 std::vector<Incident> IncidentsOf(
     const std::vector<v1::Violation>& violations) {
+  // Numbers of groups instead of the groups themselves: incidents keep the
+  // order in which the list has their first violations.
   std::map<std::string, size_t> numbers;
   std::vector<std::vector<const v1::Violation*>> groups;
   for (const v1::Violation& violation : violations) {
@@ -144,6 +150,8 @@ std::string OthersText(const Incident& incident) {
   std::string text;
   const size_t shown = std::min(incident.members.size(), kMaxConsequences + 1);
   for (size_t i = 1; i < shown; ++i) {
+    // What follows stands before what was found beside it, so each heading
+    // comes once.
     const IncidentMember& member = incident.members[i];
     const bool first = i == 1 || !incident.members[i - 1].beside;
     if (member.beside && first) {

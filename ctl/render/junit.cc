@@ -20,6 +20,8 @@ struct Case {
 // By the rule's id.
 std::map<std::string, Case> Cases(const PreflightReport& report) {
   std::map<std::string, Case> cases;
+  // Rules that were not decided are left out: as tests without a failure they
+  // would look passed.
   for (const v1::InvariantVerdict& verdict : report.verdicts) {
     if (!IsDecided(verdict)) continue;
     const std::string& id = verdict.invariant_id();
@@ -27,6 +29,8 @@ std::map<std::string, Case> Cases(const PreflightReport& report) {
   }
   for (const v1::Violation& finding : report.findings) {
     const std::string& id = finding.invariant_id();
+    // A finding may be without a verdict: the check of the stored run, which
+    // gives these, may have failed.
     Case& found = cases[id];
     found.family = FamilyOf(report, id, finding.relation());
     found.text = finding.text();
@@ -59,6 +63,7 @@ std::string CaseXml(const Case& one) {
   return xml + "    </testcase>\n";
 }
 
+// JUnit counts test cases that fail, not their failures.
 bool Fails(const Case& one) {
   for (const v1::Violation* finding : one.findings) {
     if (!IsAdvice(*finding)) return true;

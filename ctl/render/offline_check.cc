@@ -32,6 +32,7 @@ const char* NameOf(LineVerdict verdict) {
   const auto* found =
       std::find_if(std::begin(kVerdicts), std::end(kVerdicts),
                    [&](const VerdictName& v) { return v.verdict == verdict; });
+  // All verdicts are in the table.
   return found->name;
 }
 
@@ -171,6 +172,7 @@ Json OfflineCheckJson(const OfflineCheckResult& result) {
   json["refused"] = TextOrNull(check.refused);
   Json& by_line = json["verdicts_by_line"];
   for (const VerdictName& verdict : kVerdicts) {
+    // All verdicts are keys, also those that no line has.
     by_line[verdict.name] = Json::array();
   }
   for (const JudgedLine& line : check.lines) {

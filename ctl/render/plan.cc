@@ -43,6 +43,7 @@ Json RunPlanJson(const v1::RunPlan& plan) {
 }
 
 std::string RunPlanText(const v1::RunPlan& plan) {
+  // Plans of files and defaults are known to the agents alone.
   if (plan.versions().empty()) {
     return absl::StrCat("run ", OneLine(plan.run()),
                         " was sent no plan: its agents record under the one "

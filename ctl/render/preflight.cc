@@ -62,6 +62,7 @@ std::string FamiliesText(const PreflightReport& report) {
   }
   std::vector<std::string> texts;
   for (const auto& [family, count] : counts) {
+    // What was not decided at all is listed by reason (UnknownText).
     if (count.first == 0) continue;
     texts.push_back(
         absl::StrCat(family, " ", count.first, " of ", count.second));
@@ -215,6 +216,8 @@ std::string PreflightText(const PreflightReport& report) {
   if (!report.problem.empty()) text += Line("", report.problem);
   text += UndecidedText(report);
   for (const std::string& rule : report.left_out) text += Line("", rule);
+  // The script runs as it is: a user who starts it for a test may not think of
+  // the files that it has just written over.
   if (run.has_last_step()) {
     text += Line("written",
                  "files, checkpoints and trackers of the script, as in a real "

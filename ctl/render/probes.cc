@@ -55,7 +55,10 @@ std::vector<ProbedFunction> ProbedFunctions(const std::string& lines) {
   std::vector<ProbedFunction> functions;
   for (const auto line : absl::StrSplit(lines, '\n', absl::SkipEmpty())) {
     auto parsed = FunctionOf(Json::parse(line, nullptr, false));
+    // A process that died while it wrote leaves half a line.
     if (!parsed) continue;
+    // Several calls and several ranks write one function. ProbeOutcome goes
+    // from the best to the worst, and the worst counts.
     const auto known = std::find_if(
         functions.begin(), functions.end(), [&](const ProbedFunction& one) {
           return one.function == parsed->function && one.site == parsed->site;

@@ -52,10 +52,13 @@ void SortByHolder(std::vector<const v1::Process*>* claimants) {
 std::vector<Place> Places(const v1::Run& run) {
   uint32_t newest = 0;
   for (const v1::Process& process : run.processes()) {
+    // Earlier attempts say nothing of the ranks that train.
     if (process.has_rank()) newest = std::max(newest, process.attempt());
   }
   std::map<int32_t, std::vector<const v1::Process*>> by_rank;
   for (uint32_t rank = 0; rank < run.world(); ++rank) {
+    // Each rank of the world has a place, so that one which never came is seen
+    // to be missing.
     by_rank[static_cast<int32_t>(rank)];
   }
   for (const v1::Process& process : run.processes()) {

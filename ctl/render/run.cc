@@ -32,6 +32,7 @@ Json MissingJson(const v1::MissingRank& missing) {
 std::string MissingText(const v1::Run& run) {
   std::map<std::pair<uint32_t, std::string>, std::string> ranks;
   for (const v1::MissingRank& missing : run.missing()) {
+    // A start that failed as a whole misses a thousand ranks for one reason.
     std::string& list = ranks[{missing.attempt(), missing.reason()}];
     absl::StrAppend(&list, list.empty() ? "" : ", ", missing.rank());
   }
@@ -50,6 +51,8 @@ std::string Steps(const v1::Run& run) {
 
 }  // namespace
 
+// What the training never does says nothing of how well it was checked, so such
+// rules are left out of the share.
 uint32_t RulesWithOccasion(const v1::CheckProgress& check) {
   return check.total() - std::min(check.total(), check.no_occasion());
 }

@@ -127,6 +127,7 @@ Json SarifReport(const PreflightReport& report) {
   if (report.probed && CountDiffering(*report.probed) > 0) {
     for (const ProbedFunction& function : *report.probed) {
       if (function.outcome != ProbeOutcome::kDiffers) continue;
+      // The index that its rule gets below.
       results.push_back(ProbeResult(function, rules.size()));
     }
     rules.push_back(ProbeRule());

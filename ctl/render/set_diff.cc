@@ -40,6 +40,8 @@ SetDiff DiffSets(const v1::SetDetail& a, const v1::SetDetail& b) {
   const auto in_a = ById(a);
   const auto in_b = ById(b);
   for (const auto& [id, invariant] : in_a) {
+    // An id is a hash of what the rule says. The scope is not part of it, so
+    // the same rule may stand in both with another one.
     const auto other = in_b.find(id);
     if (other == in_b.end()) {
       diff.only_a.push_back(*invariant);

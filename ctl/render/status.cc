@@ -47,6 +47,8 @@ std::string StatusText(const v1::ServerStatus& status) {
   }
   absl::StrAppend(&text, "\ndata ", Megabytes(status.stored_bytes()), ", free ",
                   Megabytes(status.free_bytes()), "\n");
+  // Nothing is lost yet: relays keep what is not acknowledged. Somebody has to
+  // look before their spools are full.
   if (!status.store_error().empty()) {
     absl::StrAppend(&text, "STORE NOT WRITABLE, nothing is acknowledged: ",
                     OneLine(status.store_error()), "\n");

@@ -11,6 +11,7 @@ namespace {
 
 std::string RoleText(const v1::Token& token) {
   constexpr size_t kPrefix = sizeof "ROLE_" - 1;
+  // "" for a role that a newer daemon has.
   const std::string name = v1::Role_Name(token.role());
   return name.size() < kPrefix ? "unknown"
                                : absl::AsciiStrToLower(name.substr(kPrefix));

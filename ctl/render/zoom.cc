@@ -16,7 +16,7 @@ bool IsComplete(const v1::ZoomReport& report) {
                      [](const v1::ZoomedRank& rank) { return rank.over(); });
 }
 
-// "4 steps on rank 0, 3 on rank 1"
+// "4 steps on 2 ranks", "3 to 4 steps on 2 ranks"
 std::string StepsText(const v1::ZoomReport& report) {
   uint64_t least = UINT64_MAX, most = 0;
   for (const v1::ZoomedRank& rank : report.ranks()) {
@@ -35,6 +35,7 @@ std::string HeadText(const v1::ZoomReport& report) {
   if (!report.unavailable().empty()) {
     return absl::StrCat(text, OneLine(report.unavailable()), "\n");
   }
+  // As far as their records have arrived, no rank has come to that step.
   if (report.ranks().empty()) {
     return absl::StrCat(text, "no rank has begun it; it applies from step ",
                         report.from_step(), " on\n");

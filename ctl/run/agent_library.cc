@@ -70,6 +70,8 @@ absl::Status TryPreload(const std::string& library) {
   int wait_status = 0;
   while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) {
   }
+  // The loader complains of a library that it cannot load, and goes on; a
+  // missing symbol ends the program.
   if (wait_status == 0 && complaint.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(kTrialProgram, " does not run well with ", library,

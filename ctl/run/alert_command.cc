@@ -29,6 +29,8 @@ absl::Status AlertCommand::Start(const v1::Violation& lead) {
   return absl::OkStatus();
 }
 
+// Nobody waits for the commands; without this each that ends stays as a zombie
+// as long as the training.
 void AlertCommand::Reap() {
   std::vector<pid_t> still;
   for (const pid_t pid : running_) {

@@ -30,6 +30,8 @@ DrainResult Drain(const DrainOptions& options,
     absl::StatusOr<v1::Run> run = dependencies.get_run();
     result.status = run.status();
     auto limit = options.timeout;
+    // A server that is away for a moment may be restarting, and is waited for
+    // if it was there before; every other error is its answer.
     if (run.ok()) {
       result.run = *std::move(run);
       result.finished = Finished(*result.run);

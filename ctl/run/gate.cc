@@ -10,6 +10,8 @@ namespace traincheck::ctl {
 namespace {
 
 double Percent(const GateFindings& findings) {
+  // Where no rule applies nothing was checked: a gate that asks for a share
+  // must not pass for that.
   if (findings.total == 0) return 0;
   return 100.0 * findings.decided / findings.total;
 }
@@ -22,6 +24,8 @@ bool AsksForCoverage(const GateOptions& options) {
 std::string Missing(const GateOptions& options, const GateFindings& findings) {
   const std::string decided =
       absl::StrCat(findings.decided, " of ", findings.total, " rules decided");
+  // A run in which nothing was decided has no violations either, and must not
+  // pass for that. With a percentage the user has said what is enough.
   if (!options.min_coverage && findings.decided == 0) {
     return absl::StrCat(decided, ", and ", options.asker,
                         " asks for one at least");

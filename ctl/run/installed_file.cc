@@ -23,6 +23,8 @@ absl::StatusOr<std::string> FindIn(const fs::path& folder,
   return path.string();
 }
 
+// By the kernel's word: argv[0] may be a link, or a bare name that PATH has
+// found.
 fs::path FolderOfProgram() {
   std::error_code error;
   return fs::read_symlink("/proc/self/exe", error).parent_path();

@@ -62,6 +62,7 @@ std::string LeftAsideText(const v1::SetDetail& set,
 std::string WhyLeftAside(Client* client, const std::string& set,
                          const std::string& experiment,
                          const v1::CheckProgress& check) {
+  // Most checks leave nothing aside, and a set may be large to fetch.
   if (check.not_applied() == 0) return "";
   const auto selection = ParseSelection(set);
   if (!selection.ok()) return "";

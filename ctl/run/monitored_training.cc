@@ -51,6 +51,8 @@ MonitoredTraining::MonitoredTraining(const TrainingRunOptions& options,
       exit_code_(kExitDone) {}
 
 bool MonitoredTraining::Prepare() {
+  // A reference run is checked against nothing, also where sets are deployed
+  // for its experiment.
   const StartCheck check =
       CheckStart(&client_, {options_.server, options_.run, options_.check_set,
                             options_.collect ? "" : options_.experiment,
@@ -70,6 +72,8 @@ bool MonitoredTraining::Prepare() {
   return ended_by == 0;
 }
 
+// A broken installation must not keep the user's training from starting, unless
+// it was started only to be checked.
 bool MonitoredTraining::FindAgent() {
   const absl::StatusOr<std::string> library = UsableAgentLibrary();
   if (library.ok()) {
@@ -123,6 +127,7 @@ bool MonitoredTraining::Start() {
     return true;
   }
   Complain(std::string(pid.status().message()));
+  // The codes that a shell has for it.
   exit_code_ = absl::IsNotFound(pid.status()) ? kExitCommandNotFound
                                               : kExitCannotExecute;
   return false;
@@ -130,6 +135,7 @@ bool MonitoredTraining::Start() {
 
 void MonitoredTraining::Wait() {
   exit_code_ = WaitForTraining(pid_, signals_, options_.overseer);
+  // Without the agent no server will ever hear of the run.
   if (recorded()) drain_ = WaitForServer();
 }
 

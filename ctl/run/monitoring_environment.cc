@@ -63,6 +63,8 @@ std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
 
 std::vector<std::string> ChangedEnvironment(
     const char* const* base, const std::vector<Variable>& variables) {
+  // A name that is changed appears once: of two entries with one name programs
+  // may take either.
   std::vector<std::string> environment;
   for (; *base != nullptr; ++base) {
     const std::string entry = *base;

@@ -52,6 +52,7 @@ std::string PlaceOfSyntaxError(const std::string& text) {
 std::string WhatIsWrongWithPlan(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
+  // A pipe would keep this program waiting, and be empty for the agent.
   if (status.type() != std::filesystem::file_type::regular) {
     return absl::StrCat("plan ", path, ": ",
                         error ? error.message() : "not a regular file");
@@ -67,6 +68,8 @@ std::string WhatIsWrongWithPlan(const std::string& path) {
   const auto plan = PlanFromJsonUntrusted(text);
   if (plan.ok()) return "";
   std::string place;
+  // Parsed once more for the place; a text that was cut off would have one
+  // where it was cut.
   if (text.size() <= kMaxCapturePlanBytes) place = PlaceOfSyntaxError(text);
   return absl::StrCat("plan ", path, place.empty() ? "" : ", ", place, ": ",
                       plan.status().message(), kAdvice);

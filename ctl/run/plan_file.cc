@@ -59,6 +59,8 @@ absl::StatusOr<std::string> PlanFolder() {
   return temporary;
 }
 
+// By a rename, so that a training that starts meanwhile reads all of it. Jobs
+// that start together write the same file, each under a name of its own first.
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string temporary = absl::StrCat(path, ".", getpid());
   {
@@ -85,6 +87,8 @@ absl::StatusOr<std::string> FetchPlanFile(Client* client,
   fs::create_directories(*folder, error);
   if (error) return CannotWrite(*folder);
   std::string path =
+      // With the hash of its content: a file that trainings use never changes
+      // when the set gets another version.
       absl::StrCat(*folder, "/", set.size() > kMaxSetsInName ? "sets" : set,
                    "-", HashText(plan->json()), ".json");
   absl::Status written = WriteWhole(path, plan->json());

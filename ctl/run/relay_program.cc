@@ -28,6 +28,8 @@ std::vector<char*> Pointers(std::vector<std::string>* texts) {
 
 // This program's own variables; those that are given replace them.
 std::vector<std::string> Environment(const std::vector<std::string>& further) {
+  // A name that is given must not appear twice: programs take either of two
+  // entries.
   std::vector<std::string> environment = further;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
@@ -72,6 +74,8 @@ absl::StatusOr<ProgramResult> RunProgram(
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   ProgramResult result;
+  // Before the wait: a program that writes more than a pipe holds would not
+  // end.
   if (error == 0) result.out = ReadAll(ends[0]);
   close(ends[0]);
   if (error != 0) {

@@ -138,6 +138,8 @@ RepositoryFile Parse(const std::string& text) {
   }
   std::set<std::string> keys;
   for (const auto& entry : document) {
+    // yaml-cpp takes a key twice without a word, and somebody's rules would be
+    // left out unseen.
     if (entry.first.IsScalar() && !keys.insert(entry.first.Scalar()).second) {
       Refuse(entry.first,
              absl::StrCat("\"", entry.first.Scalar(), "\" is there twice"));
@@ -155,6 +157,7 @@ absl::StatusOr<RepositoryFile> Read(const fs::path& path) {
         absl::StrCat(path.string(), " has ", text->size(),
                      " bytes, such a file has at most ", kMaxBytes));
   }
+  // The exceptions of yaml-cpp, and of Refuse, go no further than this.
   try {
     RepositoryFile file = Parse(*text);
     file.path = path.string();
@@ -174,6 +177,8 @@ bool Exists(const fs::path& path) {
 }  // namespace
 
 absl::StatusOr<RepositoryFile> FindRepositoryFile(const fs::path& folder) {
+  // All folders up to the root first, then the file from the nearest on:
+  // whether there is a repository at all shows only at its root.
   std::vector<fs::path> folders{folder};
   while (!Exists(folders.back() / ".git") &&
          folders.back() != folders.back().parent_path()) {

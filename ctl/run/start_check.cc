@@ -46,6 +46,7 @@ absl::StatusOr<std::string> SetsOfServer(Client* client,
   if (!sets.ok()) return sets.status();
   std::vector<SetRef> found;
   for (const SetRef& set : selection->sets) {
+    // Said, because a run without its rules looks like one that broke none.
     if (set.name == kBuiltInSet && !Has(*sets, set.name)) {
       WriteToStderr(
           "traincheck: the server has no built-in rules, so the run is not "
@@ -107,6 +108,8 @@ StartCheck CheckStart(Client* client, const StartCheckOptions& options) {
   absl::StatusOr<StartCheck> check = Ask(client, options);
   if (check.ok()) return *std::move(check);
   const absl::Status& status = check.status();
+  // Wrong words are the only reason to hold a training back that does not
+  // require a server.
   if (absl::IsInvalidArgument(status)) {
     Complain(std::string(status.message()));
     return {kExitUsage, true, "", ""};
@@ -124,6 +127,8 @@ StartCheck CheckStart(Client* client, const StartCheckOptions& options) {
           : ". The training starts; its records are spooled until a server "
             "takes them";
   WriteToStderr(absl::StrCat("traincheck: ", reason, then, "\n"));
+  // As it was asked for: it travels with the records, and the daemon that gets
+  // them decides what the run is checked against.
   return {std::nullopt, false, options.check_set, options.check_set};
 }
 

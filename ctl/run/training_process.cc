@@ -101,6 +101,8 @@ absl::StatusOr<pid_t> StartTraining(const TrainingCommand& command,
 int WaitForTraining(pid_t pid, const TrainingSignals& signals,
                     const Overseer& overseer) {
   for (;;) {
+    // Before each wait: SIGCHLD is blocked, and one that is pending may stand
+    // for several changes.
     int wait_status = 0;
     const pid_t ended = waitpid(pid, &wait_status, WNOHANG);
     if (ended == pid) return ExitCode(wait_status);
@@ -109,6 +111,7 @@ int WaitForTraining(pid_t pid, const TrainingSignals& signals,
                            ? sigtimedwait(&signals.handled(), &info, &kGlance)
                            : sigwaitinfo(&signals.handled(), &info);
     if (number > 0 && number != SIGCHLD && SentToThisProcess(info)) {
+      // Only this loop reaps the child, so the pid is still its own.
       kill(pid, number);
     }
     const int due = overseer ? overseer() : 0;

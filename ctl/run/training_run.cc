@@ -54,6 +54,7 @@ class TrainingRun {
   bool Train() {
     const bool started = training_.Prepare() && training_.Start();
     if (started) {
+      // Ends before Conclude, so that only one thread prints the verdict.
       std::optional<ViolationWatch> watch;
       if (!training_.selection().empty() && training_.recorded()) {
         watch.emplace(&client_, training_.run(), &printer_);
@@ -67,6 +68,8 @@ class TrainingRun {
   // Prints what the server found, and judges by it.
   void Conclude() {
     if (training_.drain()) PrintVerdict();
+    // The training's own failure comes first: scripts look at its code,
+    // whatever was found.
     if (exit_code_ != kExitDone) return;
     const GateResult gate = PassGate(options_.gate, Findings());
     exit_code_ = gate.code;
@@ -100,6 +103,7 @@ class TrainingRun {
       input.left_aside =
           WhyLeftAside(&client_, set, run->experiment(), run->check());
     }
+    // What the watch has missed; the printer prints each incident once.
     for (const v1::Violation& violation : input.violations) {
       printer_.Print(violation);
     }
@@ -107,6 +111,7 @@ class TrainingRun {
   }
 
   void Call(const v1::Violation& lead) {
+    // One that cannot be started is reported, and the training goes on.
     const absl::Status started = on_alert_.Start(lead);
     if (started.ok()) return;
     WriteToStderr(absl::StrCat("traincheck: ", started.message(), "\n"));

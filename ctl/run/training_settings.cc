@@ -80,6 +80,8 @@ std::string SetsToCheck(const Settings& settings, const std::string& plan,
       named.check_set.empty()
           ? Said(settings, "TRAINCHECK_CHECK", repository.check)
           : named.check_set;
+  // Sets that a user names by hand are looked through as well: "no" holds for
+  // the built-in ones wherever they are named.
   if (named.without_builtin ||
       Said(settings, "TRAINCHECK_BUILTIN", BuiltinOf(repository)) == "0") {
     return WithoutBuiltIn(asked);
@@ -114,6 +116,8 @@ std::string FillFromSettings(NamedSettings* named) {
   const std::string plan =
       named->plan.empty() ? settings.Get("TRAINCHECK_PLAN") : named->plan;
   if (!plan.empty()) {
+    // Before anything starts: with a wrong plan each process of the training
+    // would stay unrecorded.
     std::string wrong_plan = WhatIsWrongWithPlan(plan);
     if (!wrong_plan.empty()) return wrong_plan;
   }
@@ -134,6 +138,7 @@ std::string FillFromSettings(NamedSettings* named) {
       setenv(name.c_str(), of_file.c_str(), /*overwrite=*/0);
     }
   }
+  // The training inherits the environment, so a name in it needs no option.
   if (named->experiment.empty() && getenv("TRAINCHECK_EXPERIMENT") == nullptr) {
     named->experiment = repository->experiment;
   }

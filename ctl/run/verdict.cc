@@ -58,6 +58,7 @@ std::string NothingText(const VerdictInput& input) {
     what = absl::StrCat("the server says: ", input.drain.status.message());
   }
   what = absl::StrCat("run ", input.run, ": ", what);
+  // Loud only where something was to be checked.
   return (input.check_set.empty() ? Line(what) : NotChecked(what)) + advice;
 }
 
@@ -72,6 +73,8 @@ std::string Headline(const VerdictInput& input,
   if (!check.error().empty()) return NotChecked(what + check.error());
   const char* const so_far =
       input.drain.finished ? "" : " so far (the check has not finished)";
+  // Without these words a run of which nothing was decided would read like one
+  // without an incident.
   if (check.decided() == 0 && input.violations.empty()) {
     return NotChecked(absl::StrCat(what, "none of ",
                                    Counted(check.total(), "invariant"),
@@ -112,6 +115,7 @@ std::string CoverageText(const v1::CheckProgress& check,
   std::string text = Indented(
       absl::StrFormat("coverage %d/%d rules decided (%.0f%%), %d violated",
                       check.decided(), all, share, check.violated()));
+  // Not among the undecided: nothing is missing here.
   if (check.no_occasion() > 0) {
     text += Indented(absl::StrCat(
         Counted(check.no_occasion(), "rule"),
@@ -143,6 +147,8 @@ std::string SilencedLine(const VerdictInput& input, size_t silenced) {
   return text.empty() ? "" : Indented(text);
 }
 
+// By commands that can be copied: with the server, where this shell would reach
+// another one, and ids in quotes.
 std::string NextCommands(const VerdictInput& input,
                          const std::vector<Incident>& incidents) {
   const std::string run = ShellQuote(input.run);
@@ -169,6 +175,8 @@ std::string VerdictText(const VerdictInput& input) {
     return text;
   }
   std::vector<v1::Violation> audible = input.violations;
+  // Before they are grouped: where the lead is silenced, the next violation
+  // stands for the incident.
   const size_t silenced = RemoveSilenced(&audible);
   const std::vector<Incident> incidents = AlertsFirst(audible);
   std::string text = Headline(input, incidents) + IncidentLines(incidents) +

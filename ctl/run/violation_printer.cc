@@ -10,6 +10,7 @@ namespace traincheck::ctl {
 
 void ViolationPrinter::Print(const v1::Violation& violation) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  // Also if it is not printed: IsKnown asks where an earlier lead belongs.
   incidents_[violation.id()] = violation.incident();
   if (!Leads(violation) || IsSilenced(violation)) return;
   const bool alert = IsOfAlert(violation);
@@ -17,6 +18,8 @@ void ViolationPrinter::Print(const v1::Violation& violation) {
   if (printed_.insert(violation.id()).second) {
     write_(ViolationBlock(violation));
   }
+  // Apart from printed_: an incident that was printed as advice may become an
+  // alert.
   if (!alert || !alerted_.insert(violation.id()).second) return;
   if (IsKnown(violation.id())) return;
   ++alerts_;

@@ -17,6 +17,8 @@ ViolationWatch::ViolationWatch(Client* client, const std::string& run,
 
 ViolationWatch::~ViolationWatch() {
   {
+    // Under the lock Follow makes no further stream, so the one that is
+    // cancelled is the last.
     const std::lock_guard<std::mutex> lock(mutex_);
     ending_ = true;
     if (stream_) stream_->Cancel();

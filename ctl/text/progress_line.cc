@@ -14,6 +14,7 @@ constexpr char kRedraw[] = "\r\x1b[K";
 }  // namespace
 
 ProgressLine::~ProgressLine() {
+  // Taken away, so that the result stands alone on the terminal.
   if (terminal_ && !stage_.empty()) out_ << kRedraw << std::flush;
 }
 
@@ -29,6 +30,7 @@ void ProgressLine::Update(const std::string& stage, double fraction) {
                             stage)
          << std::flush;
   } else if (new_stage) {
+    // A file gets a line for each stage: redrawn lines would fill a job's log.
     out_ << stage << "\n" << std::flush;
   }
 }

@@ -39,11 +39,14 @@ std::string ProgramName(const std::vector<std::string>& command) {
   return command.empty() ? "run" : BaseName(command[0]);
 }
 
+// The random part sets runs apart that begin in one second, as those of an
+// array job do.
 std::string NewRunId(const std::string& name, uint64_t now_unix_ns,
                      uint16_t random) {
   std::string safe = name.substr(0, kMaxNameLength);
   std::replace_if(
       safe.begin(), safe.end(), [](char c) { return !Allowed(c); }, '_');
+  // As CheckRunId wants it; a script may be called _train.py.
   if (safe.empty() || !absl::ascii_isalnum(safe[0])) safe = "run" + safe;
   return absl::StrFormat("%s-%s-%04x", safe, CompactTime(now_unix_ns), random);
 }

@@ -13,6 +13,7 @@ std::string ShellQuote(const std::string& text) {
       !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
         return absl::ascii_isalnum(c) || std::strchr("-_./:,@%+", c) != nullptr;
       });
+  // strchr finds the byte 0 at the end of its set, so it passes as plain above.
   if (plain && text.find('\0') == std::string::npos) return text;
   return "'" + absl::StrReplaceAll(text, {{"'", "'\\''"}}) + "'";
 }

@@ -40,6 +40,7 @@ std::optional<uint64_t> ParseSpan(const std::string& text) {
   return count * unit * 1'000'000'000;
 }
 
+// In UTC, unless the text has a zone: job hosts and laptops differ in theirs.
 std::optional<uint64_t> ParseDate(const std::string& text) {
   absl::Time time;
   std::string error;

@@ -9,6 +9,8 @@
 namespace traincheck::ctl {
 namespace {
 
+// Characters, as a terminal counts them: bytes that continue one in UTF-8 do
+// not.
 size_t Width(const std::string& text) {
   return std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
@@ -35,6 +37,8 @@ size_t BytesOf(const std::string& text, size_t width) {
 std::vector<std::string> Fold(std::string text, size_t width) {
   std::vector<std::string> lines;
   while (Width(text) > width) {
+    // A word that is longer than the line is cut; a space right behind the line
+    // may end it.
     const size_t fits = BytesOf(text, width);
     const size_t space = text.rfind(' ', fits);
     const bool at_space = space != std::string::npos && space > 0;
@@ -98,6 +102,8 @@ std::string Table::Render(size_t terminal_columns) const {
   const size_t gaps = sizeof(kGap) - 1;
   size_t before = 0;  // the last column
   for (size_t i = 0; i + 1 < widths.size(); ++i) before += widths[i] + gaps;
+  // Only the last column is ever folded: it is prose, while others are ids and
+  // numbers, which people copy or compare.
   const bool fits =
       terminal_columns == 0 || before + widths.back() <= terminal_columns;
   std::string out = Line(titles, widths);
