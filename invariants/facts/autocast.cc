@@ -20,7 +20,8 @@ void Autocast::OnContext(const ContextEvent& event) {
   Thread& thread =
       threads_.try_emplace(event.ring, Thread{{}, !gap_}).first->second;
   if (!event.enter) {
-    // The region was entered where records are missing.
+    // Regions of a thread nest, so the innermost one is left. If there is none,
+    // it was entered where records are missing.
     if (!thread.open.empty()) thread.open.pop_back();
     return;
   }
@@ -34,6 +35,8 @@ void Autocast::OnContext(const ContextEvent& event) {
   const bool* is_enabled = enabled ? enabled->Get<bool>() : nullptr;
   const std::string* device_type = text("device_type");
   const std::string* dtype = text("dtype");
+  // An argument that is not told leaves the type unknown. "" would say that
+  // nothing is cast.
   Region region;
   if (device_type) region.device_type = *device_type;
   if (is_enabled && !*is_enabled) {

@@ -51,9 +51,9 @@ FactValue IsRecompute(const FactSubject& subject) {
 }
 
 // Without gradients a wrapper has nothing to do: many evaluate the module
-// itself.
-// A critic that is frozen while its generator trains has no gradients to
-// reduce.
+// itself. Once the gradients of a step are reduced, a call past the wrapper
+// measures something. A critic that is frozen while its generator trains has no
+// gradients to reduce.
 bool IsOfWrapped(const FactSubject& subject) {
   return IsForward(subject) && subject.call->Is(kGradEnabled) &&
          subject.facts->wrapper_calls().IsWrapped(subject.call->object) &&
@@ -70,11 +70,14 @@ FactValue InsideWrapper(const FactSubject& subject) {
 FactValue Overrides(const FactSubject& subject) {
   if (!subject.call || !subject.call->function) return {};
   const FunctionInfo& function = *subject.call->function;
-  // The last role is the method of the most general class that has it.
+  // The last role is the method of the most general class that has it. torch's
+  // own classes override methods, too, which says nothing of the user.
   return !function.roles.empty() && function.roles.back() != function.name &&
          !absl::StartsWith(function.name, "torch.");
 }
 
+// In a program that never enters autocast the type could not be otherwise, and
+// rules on it would judge each of its calls.
 bool UsesAutocast(const FactSubject& subject) {
   return subject.call && subject.facts->autocast().used();
 }
@@ -93,6 +96,9 @@ struct Dropout {
   bool always = false;  // attention has no flag: it drops what it is given
 };
 
+// Functions that drop elements name their arguments in several ways: p with
+// `training` or `train`, and attention `dropout_p`. Python's 0 and 1 are
+// integers.
 Dropout DropoutOf(const ToldArguments& told) {
   Dropout dropout;
   const CallValue* of_attention = told.Find("dropout_p");
@@ -117,6 +123,8 @@ bool MayDrop(const FactSubject& subject) {
   const ToldArguments told =
       ArgumentsOf(*subject.call, subject.facts->definitions());
   const Dropout dropout = DropoutOf(told);
+  // A p that was not told may be any: the call counts, and its share is
+  // unknown.
   const bool zero = (dropout.p && *dropout.p == 0) ||
                     (dropout.whole_p && *dropout.whole_p == 0);
   return !zero;
@@ -208,10 +216,14 @@ FactValue ShapesMatch(const FactSubject& subject) {
       ArgumentsOf(*subject.call, subject.facts->definitions());
   const auto* input = SizesOf(told, "input");
   const auto* target = SizesOf(told, "target");
+  // Without all sizes of both nothing tells whether torch stretches one of
+  // them.
   if (!input || !target) return {};
   return *input == *target;
 }
 
+// A model that was never seen to draw (no dropout, no sampling) draws nothing
+// by intent.
 bool MayDraw(const FactSubject& subject) {
   return subject.call && IsRootForward(*subject.call) &&
          subject.facts->random_draws().Draws(subject.call->object);

@@ -16,6 +16,8 @@ const Fact* ReadFact(const char* key, JsonReader* reader) {
 }
 
 FactValue ReadFactValue(const Fact* fact, JsonReader* reader) {
+  // Read in any case: Finish refuses a key that nobody has read, and would name
+  // it beside the fact that is wrong.
   const nlohmann::json& json = reader->Any("value");
   FactValue value;
   if (!fact) return value;

@@ -64,6 +64,8 @@ bool FrozenModes::Concerns(const Call& call) const {
 }
 
 const FrozenModes::Parameters& FrozenModes::ParametersOf(uint32_t root) const {
+  // Made anew when it is next asked for, so that the many definitions of a new
+  // model cost one pass.
   if (stale_) {
     stale_ = false;
     parameters_.clear();

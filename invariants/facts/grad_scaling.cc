@@ -43,9 +43,12 @@ void GradScaling::OnGap() {
 
 void GradScaling::OnDefinition(RecordType type, uint32_t id) {
   if (type != RecordType::kFunctionDef) return;
+  // A definition may replace another one under its id.
   methods_.erase(id);
   const FunctionInfo* function = inputs().definitions.Function(id);
   if (!function) return;
+  // A scaler's class that overrides a method has it under a name of its own,
+  // and under the base's as a role.
   const auto is = [&](const char* method) {
     const std::string name = std::string(kScaler) + method;
     return function->name == name ||
@@ -62,6 +65,8 @@ void GradScaling::OnCallBegin(const Call& call) {
     return Backward(&Find(call.ring));
   }
   if (HasCategory(call, CallCategory::kZeroGrad)) ZeroGrad(call.object);
+  // A scaled backward from before this may have been of another model: see
+  // Scaled.
   if (HasCategory(call, CallCategory::kOptimizerInit)) {
     made_[call.object] = now_;
   }
@@ -91,6 +96,8 @@ void GradScaling::OnCallEnd(const Call& call) {
       const CallValue* given = told.Find("optimizer");
       const auto* optimizer = given ? given->Get<ObjectValue>() : nullptr;
       ++now_;
+      // It may be any optimizer's: of none it is certain any more that its
+      // gradients are scaled.
       if (optimizer) {
         unscaled_[optimizer->object] = now_;
       } else {
@@ -149,8 +156,10 @@ Tri GradScaling::Scaled(uint32_t ring, uint32_t optimizer) const {
   if (scaled_ > since) {
     const auto made = made_.find(optimizer);
     const bool was_there = made == made_.end() || made->second < scaled_;
-    // In a step that is not sampled a call of the scaler's step is not
-    // recorded.
+    // The scaled backward was this optimizer's for certain if there was no
+    // other kind of backward since its gradients were unscaled or cleared. An
+    // unscale_ of an unknown optimizer behind it may have been of this one. In
+    // a step that is not sampled a call of the scaler's step is not recorded.
     const bool sure = was_there && plain_ <= since &&
                       some_unscaled_ <= scaled_ && inputs().recorded.whole();
     return sure ? Tri::kYes : Tri::kUnknown;

@@ -88,7 +88,9 @@ void LoaderPasses::OnScalar(const ScalarEvent& event) {
   if (event.point != StatePoint::kFetch) return;
   Loader& loader = At(event.object);
   if (*event.name == "shuffles") loader.random = ToTri(event.value != 0);
-  // Said behind the first batch of a pass: how many are in one.
+  // Said behind the first batch of a pass: how many are in one. Settled before
+  // anything else is added: digests over different numbers of batches cannot be
+  // compared.
   const bool first = loader.passes <= 1 && std::max(loader.indices.batches,
                                                     loader.early.batches) == 1;
   if (*event.name != "indices" || !first) return;

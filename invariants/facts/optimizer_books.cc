@@ -43,6 +43,7 @@ void OptimizerBooks::Backward() {
 }
 
 void OptimizerBooks::ZeroGrad(uint32_t object) {
+  // An optimizer without a book has made no step that left gradients behind.
   for (auto& [id, book] : books_) {
     if (inputs().ownership.Clears(object, id)) book.cleared = true;
   }
@@ -87,6 +88,8 @@ void OptimizerBooks::OnState(const StateEvent& event) {
 void OptimizerBooks::ClearByState(uint32_t variable, bool sure) {
   for (auto& [id, book] : books_) {
     const Optimizer* optimizer = inputs().ownership.Find(id);
+    // A book that is cleared is not looked at again: Holds goes over all that
+    // the optimizer holds, and each of that has such a record.
     if (book.cleared || !optimizer || !Holds(*optimizer, variable)) continue;
     (sure ? book.cleared : book.maybe_cleared) = true;
     // A gradient that is gone is not scaled any more. GradScaling itself sees
@@ -100,6 +103,7 @@ void OptimizerBooks::OnScalar(const ScalarEvent& event) {
 }
 
 void OptimizerBooks::Keep(const ScalarEvent& event, Book* book) {
+  // NaN says that it is not known any more.
   const std::optional<double> value =
       std::isnan(event.value) ? std::nullopt : std::optional(event.value);
   const std::string& name = *event.name;
@@ -130,6 +134,8 @@ void OptimizerBooks::OnGap() {
 
 const OptimizerBooks::Book& OptimizerBooks::Find(uint32_t optimizer) const {
   static const auto* const kEmpty = new Book();
+  // One that has not stepped yet counts from the begin of the process, with all
+  // records that are missing since then.
   const auto found = books_.find(optimizer);
   return found == books_.end() ? *kEmpty : found->second;
 }

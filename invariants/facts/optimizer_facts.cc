@@ -26,6 +26,7 @@ FactValue HasStepped(const FactSubject& subject) {
 bool BackwardsReach(const FactSubject& subject) {
   const Optimizer* optimizer =
       subject.facts->ownership().Find(subject.optimizer);
+  // What it holds is not told, so backwards may reach it.
   if (!optimizer) return true;
   for (const HeldVariable& held : optimizer->held) {
     const VariableState* state = subject.facts->Variable(held.variable);
@@ -122,7 +123,8 @@ FactValue MeansAlike(const FactSubject& subject) {
   return alike ? FactValue(*alike) : FactValue();
 }
 
-// Without a backward since the last step nothing was trained.
+// Without a backward since the last step nothing was trained. A number of
+// backwards that is not known counts as some: the fact is then unknown.
 bool TrainsAgain(const FactSubject& subject) {
   const Optimizer* optimizer =
       subject.facts->ownership().Find(subject.optimizer);

@@ -13,6 +13,8 @@ void ProcessFacts::OnCallBegin(const Call& call) {
   clock_.OnCallBegin(call);
   stage_.OnCallBegin(call, clock_.contexts());
   ForEachTracker([&](auto& tracker) { tracker.OnCallBegin(call); });
+  // A loader's worker trains nothing. Trackers follow it all the same, and
+  // rules see its states alone.
   if (is_worker()) return;
   for (ProcessObserver* observer : observers_) {
     observer->OnCallBegin(*this, call);
@@ -62,6 +64,7 @@ void ProcessFacts::OnScalar(const ScalarEvent& event) {
 void ProcessFacts::OnMark(const MarkEvent& event) {
   clock_.OnMark(event);
   stage_.OnMark(event, clock_.contexts());
+  // Trackers read it, so it knows of the mark before they do.
   recorded_.OnMark(event);
   ForEachTracker([&](auto& tracker) { tracker.OnMark(event); });
   if (is_worker()) return;

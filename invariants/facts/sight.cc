@@ -12,7 +12,8 @@ namespace {
 
 struct Limit {
   const char* words;
-  // With what the names of the facts that it concerns begin; "*": records, too.
+  // With what the names of the facts that it concerns begin ("": all of them);
+  // "*": records, too.
   std::vector<const char*> facts;
 };
 
@@ -138,7 +139,7 @@ std::string Sight::LimitOfRecords() const { return LimitOf(""); }
 std::string Sight::LimitOf(const std::string& fact) const {
   for (const std::string& limit : limits_) {
     const auto known = Limits().find(limit);
-    // Of a later version of the agent.
+    // A limit that a later version of the agent knows may concern anything.
     if (known == Limits().end()) return "the agent says: " + limit;
     if (Concerns(known->second, fact)) return known->second.words;
   }

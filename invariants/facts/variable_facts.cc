@@ -56,6 +56,7 @@ FactValue Role(const FactSubject& subject) {
   const VariableState* state = State(subject);
   if (!info || !state) return {};
   if (info->kind == VariableKind::kBuffer) return std::string("buffer");
+  // A moving average needs no gradient, and is not frozen for that.
   if (info->shadow_of != 0) return std::string("shadow copy");
   if (state->trainable() == Tri::kUnknown) return {};
   return std::string(state->trainable() == Tri::kYes ? "trainable" : "frozen");
@@ -83,6 +84,7 @@ FactValue GotGrad(const FactSubject& subject) {
 FactValue GradZero(const FactSubject& subject) {
   const VariableState* state = State(subject);
   if (!state || state->has_grad_at_step() == Tri::kUnknown) return {};
+  // An absent gradient counts as zero: this is what the fact's words say.
   return state->grad_nonzero_at_step() == Tri::kNo;
 }
 
@@ -103,6 +105,7 @@ FactValue IdentityEpoch(const FactSubject& subject) {
 }
 
 FactValue Tied(const FactSubject& subject) {
+  // IsTied says no of a variable that it does not know.
   if (!Info(subject)) return {};
   return subject.facts->ownership().IsTied(subject.variable);
 }
@@ -136,6 +139,8 @@ FactValue InSharedMemory(const FactSubject& subject) {
   return {};
 }
 
+// A gradient that is not known counts: the rule is then unknown and not without
+// an occasion.
 bool HasGradient(const FactSubject& subject) {
   const VariableState* state = State(subject);
   return state && state->has_grad_at_step() != Tri::kNo;
@@ -152,6 +157,7 @@ bool IsOfWrappedModel(const FactSubject& subject) {
 }
 
 // Momentum and decay move it all the same, where its gradient is left at zero.
+// A shadow copy (a moving average) has no gradient and is to move.
 bool IsFrozenWithoutGradient(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   const VariableState* state = State(subject);

@@ -75,6 +75,8 @@ void VariableState::CompareWithLastStep(uint64_t data) {
   const bool kept = *after_step_before_ == data;
   if (kept) ++*kept_;
   const bool settled = *kept_ >= kStepsBefore;
+  // Only the step at which a habit of some steps ends is told. From there on
+  // whoever writes it may do so on purpose.
   if (settled) overwritten_ = ToTri(!kept);
   if (!kept) kept_.reset();
 }
@@ -92,11 +94,14 @@ void VariableState::FollowContent(const StateEvent& event) {
       at_forward_ = event.data;
       break;
     case StatePoint::kStepEnd:
+      // What differs at the end of the step was written by the forwards in it:
+      // no optimizer steps on a buffer.
       forward_writes_ |= at_forward_ && *at_forward_ != event.data;
       at_forward_.reset();
       break;
     case StatePoint::kLoad:
       loaded_ = event.data;
+      // Also where it equals the first content: somebody wants it to be so.
       updated_ = true;
       break;
     case StatePoint::kPreStep:
@@ -123,6 +128,7 @@ void VariableState::ApplyGrad(const StateEvent& event) {
   if (differs && event.point != StatePoint::kPreStep) {
     grad_writer_ = WriterOf(event);
   }
+  // What is there after missing records may be new, or what was there before.
   const bool unsure = !grad_ && forgotten_ && nonzero;
   grad_written_ = unsure ? Tri::kUnknown : ToTri(differs && !none);
   forgotten_ = false;

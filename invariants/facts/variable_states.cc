@@ -48,6 +48,8 @@ void VariableStates::OnStatistics(const StatisticsEvent& event) {
 }
 
 void VariableStates::OnMark(const MarkEvent& mark) {
+  // The mark stands where a step begins, and its value is the number of steps
+  // before: here none.
   if (mark.kind == MarkKind::kOptimizerSteps && mark.value == 0) {
     const Optimizer* optimizer = inputs().ownership.Find(mark.object);
     if (!optimizer) return;

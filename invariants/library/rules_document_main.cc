@@ -35,6 +35,7 @@ std::string BringsText(const Invariant& rule) {
   return absl::StrCat("- Also breaks: ", absl::StrJoin(brings, "; "), "\n");
 }
 
+// In the form of Markdown. Each rule has all of these parts (library_test).
 std::string RuleText(const Invariant& rule) {
   const auto& origin = rule.origin;
   return absl::StrCat("### ", rule.text, "\n\n- **", origin.value("grade", ""),
@@ -59,6 +60,8 @@ int Print() {
     for (const Invariant& rule : family.invariants) {
       absl::StrAppend(&page, RuleText(rule));
     }
+    // The last rule ends with an empty line, and the next title begins with
+    // one.
     page.pop_back();
   }
   std::fputs(page.c_str(), stdout);

@@ -19,6 +19,8 @@
 namespace traincheck {
 
 const std::vector<const Relation*>& Relations() {
+  // Never destroyed: rules point to their relation as long as the process
+  // lives.
   static const auto* const kRelations = new std::vector<const Relation*>{
       ApiArg(),
       ApiOutput(),
@@ -34,6 +36,8 @@ const std::vector<const Relation*>& Relations() {
       ReproducedSteps(),
       SavedEqualsLive(),
       StateChange(),
+      // Relations do not include each other: the one that judges the imported
+      // rules is handed in here.
       NewTrainCheckRules(EventContain()).release(),
   };
   return *kRelations;

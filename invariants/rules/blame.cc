@@ -9,6 +9,8 @@
 namespace traincheck {
 namespace {
 
+// The blamed line goes before the others: the line at which a mistake shows is
+// rarely the one that makes it.
 void Add(const ProcessFacts& facts, const BlamedCall& call,
          const std::string& what, Finding* finding) {
   const std::string site = facts.definitions().Site(call.site);

@@ -104,6 +104,8 @@ class CallsOfProcess : public ProcessObserver {
     concerned_.OnDefinition(type, id);
   }
   void OnMark(const ProcessFacts& facts, const MarkEvent& event) override {
+    // Steps close at marks (a fetched batch, the user's own) as well as at
+    // calls.
     steps_.Advance(facts);
   }
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
@@ -157,7 +159,8 @@ void CallsOfProcess::Add(const ProcessFacts& facts, const Call& call,
   window.index = step * kMostCalls + count.calls++;
   window.step = static_cast<int64_t>(step);
   auto told = value ? ValueOf(*value) : std::nullopt;
-  // Calls before the clock found its count again may be of this step.
+  // Calls before the clock found its count again may be of this step. A call
+  // that is missing would put all behind it one place off.
   const bool from_begin = step == 0 || steps_.open().whole;
   if (count.gaps != facts.gaps() || (!from_begin && facts.gaps() > 0)) {
     window.unknown = facts.gap_reason();

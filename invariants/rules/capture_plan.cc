@@ -30,9 +30,12 @@ absl::Status CheckRule(const nlohmann::json& rule, const std::string& path) {
   if (reader.String("function").empty()) {
     reader.Fail("function", "names no function");
   }
+  // What is not an object was refused by the reader, and has no keys to look
+  // for.
   if (rule.is_object()) {
     const auto arguments = rule.find("arguments");
     if (arguments != rule.end() && *arguments == "*") {
+      // Read, because Finish refuses keys that nobody has read.
       reader.Any("arguments");
     } else {
       CheckNames(rule, "arguments", &reader);
@@ -45,6 +48,8 @@ absl::Status CheckRule(const nlohmann::json& rule, const std::string& path) {
   return reader.Finish();
 }
 
+// A misspelt kind or point would be recorded nowhere, and the rules on it would
+// be unknown in the whole run.
 absl::Status CheckState(const nlohmann::json& state, const std::string& path) {
   JsonReader reader(state, path);
   for (const auto& [value, points] : state.items()) {
@@ -127,6 +132,8 @@ const std::set<std::string>& StatePointNames() {
   return *kNames;
 }
 
+// As strict as the agent, which is switched off by a plan that it cannot read:
+// the training would go on unrecorded.
 absl::StatusOr<nlohmann::json> PlanFromJsonUntrusted(const std::string& text) {
   if (text.size() > kMaxCapturePlanBytes) {
     return absl::InvalidArgumentError(

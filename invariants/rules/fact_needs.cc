@@ -11,6 +11,8 @@ void AddUpdates(CaptureNeeds* needs) {
   needs->State("parameter.data", "post_step");
 }
 
+// How it was at first and as it was loaded; and around the forwards of a step,
+// whether they write it.
 void AddBuffers(CaptureNeeds* needs) {
   for (const char* point :
        {"construction", "forward_begin", "step_end", "load"}) {
@@ -36,6 +38,7 @@ void AddScaler(CaptureNeeds* needs) {
   const std::string scaler = kScaler;
   PlannedCall& scale = needs->Calls(scaler + "scale");
   scale.arguments.insert("outputs");
+  // An enabled scaler gives back another tensor than it was given.
   scale.returns = true;
   needs->Calls(scaler + "unscale_").arguments.insert("optimizer");
   needs->Calls(scaler + "step");
@@ -77,6 +80,8 @@ void AddNeeds(const Fact& fact, CaptureNeeds* needs) {
     case FactNeed::kScaler:
       return AddScaler(needs);
     case FactNeed::kDropout:
+      // Asked of all functions with the role, under each name that one of them
+      // has for it.
       needs->Calls("dropout").arguments.insert(
           {"p", "dropout_p", "training", "train"});
       return;

@@ -13,6 +13,8 @@ std::string WantedFact::Expected() const {
 }
 
 std::string UnknownWords(const Fact& fact, const ProcessFacts& facts) {
+  // In a step that is not sampled this is why nothing is known, whatever the
+  // fact would need besides.
   if (!facts.recorded().whole()) return facts.not_sampled();
   const char* const what = fact.type == FactType::kBool ? " whether " : ": ";
   return "not known on " + facts.Name() + what + fact.text + " (unknown " +

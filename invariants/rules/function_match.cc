@@ -97,6 +97,7 @@ absl::StatusOr<FunctionMatch> FunctionMatchFromJson(const nlohmann::json& json,
 
 FunctionMatch ReadFunctionMatch(JsonReader* parent, const char* key) {
   const nlohmann::json& json = parent->Object(key);
+  // The parent has noted that it is missing or of another type.
   if (!json.is_object()) return {};
   const auto match = FunctionMatchFromJson(json, parent->PathOf(key));
   parent->Adopt(match.status());

@@ -46,6 +46,8 @@ void MarkViolated(const ReplicaUnit& unit, const JudgedWindow& window,
                    std::to_string(window.index);
 }
 
+// As texts: the numbers of functions and sites are each process's own, and
+// ranks are shown one writer for what they share.
 WriterParts PartsOf(const ProcessFacts& facts, const Writer& writer) {
   return {facts.FunctionName(writer.function),
           facts.definitions().Site(writer.site),
@@ -60,6 +62,7 @@ std::string TextOf(const WriterParts& writer) {
 
 WriterParts PartsOf(const std::string& text) {
   std::vector<std::string> parts = absl::StrSplit(text, '\n');
+  // A text of a damaged snapshot may have fewer.
   if (parts.size() < 2) parts.resize(2);
   return {parts[0], parts[1], {parts.begin() + 2, parts.end()}};
 }

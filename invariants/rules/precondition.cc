@@ -60,6 +60,7 @@ absl::StatusOr<Clause> ClauseFromJson(const nlohmann::json& json,
     clause.kind = entry->kind;
   }
   clause.fact = ReadFact("fact", &reader);
+  // Only the keys of its kind are read: Finish refuses any other.
   if (clause.kind == ClauseKind::kEqual) {
     clause.other = ReadFact("other", &reader);
   }
@@ -78,7 +79,9 @@ Tri And(Tri a, Tri b) {
   return Tri::kYes;
 }
 
-// Clauses that compare the subjects with each other.
+// Clauses that compare the subjects with each other. Every pair is asked, and
+// not neighbours alone: two subjects that are known may decide beside one that
+// is not.
 Tri HoldsAcross(const Clause& clause, size_t subjects, const FactReader& read) {
   Tri result = Tri::kYes;
   for (size_t a = 0; a < subjects; ++a) {
@@ -97,6 +100,7 @@ Tri HoldsAcross(const Clause& clause, size_t subjects, const FactReader& read) {
 
 Tri HoldsFor(const Clause& clause, size_t subject, const FactReader& read) {
   const FactValue value = read(*clause.fact, subject);
+  // The one clause that an unknown fact decides.
   if (clause.kind == ClauseKind::kExists) return ToTri(IsKnown(value));
   if (!IsKnown(value)) return Tri::kUnknown;
   if (clause.kind == ClauseKind::kConstant) return ToTri(value == clause.value);
@@ -267,6 +271,7 @@ absl::StatusOr<Precondition> Precondition::FromJson(const nlohmann::json& json,
     const std::string place = path + ".any[" + std::to_string(i) + "]";
     auto clauses = ClausesFromJson(any[i], place);
     if (!clauses.ok()) return clauses.status();
+    // An empty list always holds, which is written as no precondition.
     if (clauses->empty()) {
       return absl::InvalidArgumentError(place + ".all: empty");
     }

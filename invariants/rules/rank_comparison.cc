@@ -13,7 +13,8 @@ namespace traincheck {
 
 namespace {
 
-// The members that hold another value than most. With two members both do.
+// The members that hold another value than most. Without a majority, as always
+// with two members, nothing says who is wrong: then they are all members.
 using OddRanks = std::set<int32_t>;
 
 OddRanks FindOdd(const std::map<uint64_t, std::vector<int32_t>>& by_digest) {
@@ -42,6 +43,8 @@ struct Disagreement {
   uint32_t writer = 0;  // of the first member
 };
 
+// By name and digest, the ranks that have it: the cost grows with the values,
+// and not with the pairs of ranks.
 std::map<uint32_t, Disagreement> FindDisagreements(
     const ReplicaMembers& members) {
   std::map<uint32_t, std::map<uint64_t, std::vector<int32_t>>> table;
@@ -76,6 +79,7 @@ ReplicaWindow RankComparison::Numbered(const ProcessFacts& facts,
     joined.values.push_back({name, writers.Of(value.writer), value.digest});
     if (!value.shown.empty()) joined.shown[name] = value.shown;
   }
+  // Two members are compared in one pass over both lists (replica_join.cc).
   std::sort(joined.values.begin(), joined.values.end(),
             [](const ReplicaValue& a, const ReplicaValue& b) {
               return a.variable < b.variable;
@@ -132,6 +136,8 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
                                  const Words& words) const {
   Finding finding;
   OddRanks odd;
+  // By name: numbers depend on the order in which records came, and the words
+  // of a finding must not.
   std::set<std::string> names;
   std::map<std::string, WriterParts> writer_of;  // by name
   std::string shown;

@@ -75,6 +75,7 @@ std::vector<RankGroup> GroupsOf(const ProcessFacts& facts) {
       continue;
     }
     const auto kind = KindOf(ranks, info.mesh_name, facts.world());
+    // The one that was defined first counts among several of one kind.
     if (kind) groups.emplace(*kind, std::move(ranks));
   }
   std::vector<RankGroup> result;
@@ -88,6 +89,8 @@ std::vector<RankGroup> GroupsOf(const ProcessFacts& facts) {
   return result;
 }
 
+// torch asks all ranks to make their groups in one order, so that the place is
+// the same on each of them.
 uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
                    const std::vector<int32_t>& ranks) {
   uint32_t ordinal = 0;
@@ -103,6 +106,7 @@ uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
 bool AreReplicas(const ProcessFacts& facts, uint32_t variable,
                  const std::vector<int32_t>& ranks) {
   const ReplicaGroupInfo* said = ComparableGroup(facts, variable);
+  // A group within the ranks of the replicas holds replicas, too.
   return said && std::includes(said->ranks.begin(), said->ranks.end(),
                                ranks.begin(), ranks.end());
 }

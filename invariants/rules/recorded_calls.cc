@@ -56,10 +56,14 @@ bool RecordedCalls::IsRecorded(const ProcessFacts& facts,
                                const FunctionMatch& event,
                                const RecordedSince& since) {
   const RecordedFunctions& recorded = facts.recorded().functions();
-  // A module whose forward was never called has no definition of it.
+  // An agent of an earlier version, which says nothing, records all calls. A
+  // module whose forward was never called has no definition of it.
   const bool is_forward = absl::EndsWith(event.text, ".forward");
   if (!recorded.told() || is_forward) return true;
+  // No plan leaves calls of the skeleton out.
   if (event.level == Level::kCategory && IsOfSkeleton(event.text)) return true;
+  // A function without a definition was not wrapped as far as anybody knows:
+  // that it was not called would be a guess.
   const Functions& functions = Matching(facts, event);
   return std::any_of(
       functions.begin(), functions.end(), [&](const Matched& one) {
@@ -77,6 +81,7 @@ std::string RecordedCalls::WhyMissed(const ProcessFacts& facts,
                                      const FunctionMatch& event,
                                      const RecordedSince& since,
                                      uint64_t gaps) {
+  // The marks that the other reasons go by may be among what is missing.
   if (gaps != facts.gaps()) return facts.gap_reason();
   if (!facts.recorded().WholeSince(since, 0, 0) &&
       IsBeyondSkeleton(facts, event)) {

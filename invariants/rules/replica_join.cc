@@ -31,6 +31,7 @@ uint32_t CountChanged(const Values& before, const Values& now) {
 
 // Values of variables that both have.
 Comparison Compare(const Values& a, const Values& b) {
+  // Replicas agree in nearly all windows.
   if (SameDigests(a, b)) return Comparison::kEqual;
   size_t common = 0;
   auto left = a.begin();
@@ -110,6 +111,7 @@ void ReplicaJoin::EndRank(uint32_t attempt, int32_t rank,
   ended_[{attempt, rank}] = reasons_.Number(reason);
   for (auto at = units_.begin(); at != units_.end();) {
     auto& [unit, state] = *at;
+    // Windows of the unit may have waited for this rank alone.
     const bool is_of_attempt = unit.attempt == attempt;
     if (is_of_attempt) Advance(unit, &state);
     // Once it is over all is judged, and what comes all the same is not looked
@@ -181,6 +183,8 @@ void ReplicaJoin::Advance(const ReplicaUnit& unit, State* state) {
 std::string ReplicaJoin::Missing(const ReplicaUnit& unit, const State& state,
                                  uint64_t index) const {
   const Window& window = state.open.at(index);
+  // In the order of the ranks, so that the reason does not depend on who came
+  // first.
   for (int32_t rank : unit.ranks) {
     const auto member = window.members.find(rank);
     if (member != window.members.end()) {

@@ -53,6 +53,8 @@ void AddNeeds(const Rule& rule, const Precondition& precondition,
               CaptureNeeds* needs) {
   rule.AddNeeds(needs);
   for (const Clause& clause : precondition.Clauses()) {
+    // A condition that is not known leaves the rule undecided, so what it reads
+    // is recorded, too.
     if (clause.fact) AddNeeds(*clause.fact, needs);
     if (clause.other) AddNeeds(*clause.other, needs);
   }
@@ -60,6 +62,7 @@ void AddNeeds(const Rule& rule, const Precondition& precondition,
 
 std::string WhyUnseen(const ProcessBrief& process, const CaptureNeeds& needs) {
   static const auto* const kNone = new Sight;
+  // A brief of an older attempt has none, and then may have missed anything.
   const Sight& sight = process.sight ? *process.sight : *kNone;
   // What concerns the whole process comes first: missing records may be those
   // of the plan and of its limits.

@@ -52,6 +52,9 @@ void RunReader::LetGo(uint32_t number) {
   Process& process = found->second;
   ProcessBrief brief = process.brief();
   const ProcessPlace& place = brief.place;
+  // Only the newest attempt is asked how well it was seen. What hundreds of
+  // ranks saw is mostly the same and is kept once; a set's elements stay where
+  // they are.
   if (place.trains() && place.attempt >= sights_attempt_) {
     if (place.attempt > sights_attempt_) ForgetSights();
     sights_attempt_ = place.attempt;
@@ -79,6 +82,7 @@ void RunReader::EndRun() {
 
 void RunReader::GiveUpRank(uint32_t attempt, int32_t rank,
                            const std::string& reason) {
+  // One rank of an attempt is enough to say why something may be unseen.
   given_up_[attempt] = "rank " + std::to_string(rank) + " " + reason;
   for (RunObserver* observer : observers_) {
     observer->GiveUpRank(attempt, rank, reason);
@@ -105,6 +109,7 @@ std::string RunReader::NameIfShared(uint32_t process) const {
   if (!IsAlone(place)) return "";
   for (const auto& [number, other] : processes_) {
     const ProcessPlace there = other.place();
+    // A loader's worker has the place of its trainer.
     if (number == process || there.is_worker || !IsAlone(there) ||
         there.attempt != place.attempt) {
       continue;
@@ -125,6 +130,7 @@ uint32_t RunReader::newest_attempt() const {
 }
 
 std::string RunReader::WhyUnseen(const CaptureNeeds& needs) const {
+  // A rank for which no process came has recorded nothing at all.
   const auto given_up = given_up_.find(newest_attempt());
   if (given_up != given_up_.end()) return given_up->second;
   const std::vector<ProcessBrief> trainings = NewestTrainings();
@@ -159,6 +165,7 @@ void RunReader::Fields(Archive& archive) {
     Process& process = at->second;
     // The bytes may be damaged.
     if (is_new != archive.reading()) return archive.Fail("a process twice");
+    // The observers must be there before their state can be read.
     if (is_new && goes_on) Begin(number, &process);
     if (goes_on) {
       archive(process.live->facts);
@@ -172,6 +179,8 @@ void RunReader::Fields(Archive& archive) {
 }
 
 void RunReader::SightFields(Archive& archive) {
+  // Each Sight once, and for each process its place among them. The place
+  // behind the last one stands for none.
   std::vector<Sight> sights(sights_.begin(), sights_.end());
   archive(sights, sights_attempt_);
   std::vector<const Sight*> known;

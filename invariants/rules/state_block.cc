@@ -15,6 +15,8 @@ BlockEntry EntryOf(const StateEvent& event, const VariableState& state) {
   BlockEntry entry;
   entry.variable = event.variable_id;
   if (event.Has(kUnreadable)) return entry;
+  // From the facts, not the event: they have a digest for gradients that are
+  // None or zero, too.
   if (event.Has(kHasData)) entry.data = state.data();
   if (event.Has(kHasGrad) || event.Has(kGradIsNone) || event.Has(kGradIsZero)) {
     entry.grad = state.grad();
@@ -45,6 +47,7 @@ void StateBlocks::OpenStep(const ProcessFacts& facts, const Call& call) {
   // the same steps of one optimizer.
   block.index = facts.clock().OptimizerSteps(call.object);
   block.step = facts.clock().known_step();
+  // Both points of a step are recorded within its call.
   Open open{facts.gaps(), facts.recorded().now(), {block, block}};
   open.blocks[0].point = StatePoint::kPreStep;
   open.blocks[1].point = StatePoint::kPostStep;
@@ -65,6 +68,7 @@ void StateBlocks::OpenForward(const ProcessFacts& facts, const Call& call) {
   const auto [last, added] = forwards_.emplace(call.object, step);
   if (!added && last->second == step) return;
   last->second = step;
+  // A wrapper has one such block in a step, so the step counts them.
   block.index = block.step;
 
   open_.push_back(
@@ -165,6 +169,8 @@ void StateBlocks::Close(const ProcessFacts& facts, const std::string& broken,
   }
 }
 
+// Rules make their windows from the entries. Without any this rank's part of
+// the comparison would be missing, and the reason with it.
 void StateBlocks::AddUnrecorded(const ProcessFacts& facts, StateBlock* block) {
   const auto add = [block](uint32_t variable) {
     BlockEntry entry;

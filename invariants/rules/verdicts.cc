@@ -37,9 +37,11 @@ Verdict NewVerdict(const ProcessFacts& facts, size_t rule, uint32_t object) {
 
 std::string StepLabel(const ProcessFacts& facts, const Verdict& verdict) {
   if (verdict.step) return "step " + std::to_string(*verdict.step);
+  // Behind missing records the clock has the least that the step can be.
   return "after step " + std::to_string(facts.clock().step());
 }
 
+// The callers of a finding are those of its first site, so they change with it.
 void PutSiteFirst(const ProcessFacts& facts, uint32_t site, Finding* finding) {
   const std::string line = facts.definitions().Site(site);
   if (line.empty()) return;

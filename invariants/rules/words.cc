@@ -29,6 +29,7 @@ std::string StageWords(const ProcessFacts& facts) {
 }
 
 std::string EndWords(const ProcessFacts& facts, ProcessEnd end) {
+  // Behind missing records the clock has the least that the step can be.
   const std::string step = std::to_string(facts.clock().step()) +
                            (facts.clock().synced() ? "" : " or later");
   switch (end) {

@@ -18,7 +18,9 @@ const char* ScopeName(Scope scope) {
   return scope == Scope::kGeneral ? "general" : "experiment";
 }
 
-// The precondition reads only facts that the rule offers.
+// The precondition reads only facts that the rule offers. Any other is not
+// filled in by the rule's windows: it would be unknown in each of them, and the
+// rule never decided.
 absl::Status CheckFacts(const Rule& rule, const Precondition& precondition,
                         const std::string& path) {
   const auto offered = [&rule](const Fact* fact) {
@@ -84,6 +86,7 @@ absl::StatusOr<Invariant> Read(const nlohmann::json& json,
     reader.Fail("scope", "neither \"general\" nor \"experiment\"");
   }
   invariant.experiments = reader.Strings("experiments");
+  // In one order, so that equal sets have equal texts.
   std::sort(invariant.experiments.begin(), invariant.experiments.end());
   invariant.support = reader.Unsigned("support");
   // For people who read the file. Who wrote it could say what the rule does
@@ -106,6 +109,8 @@ absl::Status ReadInvariants(const nlohmann::json& array, InvariantSet* set) {
     if (!invariant.ok()) return invariant.status();
     set->invariants.push_back(*std::move(invariant));
   }
+  // By id, as MergeSets has them: what a check does must not depend on the
+  // order in which somebody wrote the rules.
   std::sort(set->invariants.begin(), set->invariants.end(),
             [](const Invariant& a, const Invariant& b) { return a.id < b.id; });
   for (size_t i = 1; i < set->invariants.size(); ++i) {
@@ -150,6 +155,8 @@ absl::StatusOr<Invariant> InvariantFromJson(const nlohmann::json& json) {
   return Read(json, "");
 }
 
+// The frame is read to its end before the rules: a file of another format is
+// called that, whatever its rules look like.
 absl::StatusOr<InvariantSet> SetFromJsonUntrusted(const std::string& text) {
   const absl::StatusOr<nlohmann::json> json = ParseJsonUntrusted(text);
   if (!json.ok()) return json.status();

@@ -12,6 +12,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
+// Each name once and in order, whatever the order of the sets.
 void Join(const Names& more, Names* names) {
   std::set<std::string> all(names->begin(), names->end());
   all.insert(more.begin(), more.end());
@@ -37,6 +38,8 @@ void JoinOrigin(const nlohmann::json& more, nlohmann::json* origin) {
     *origin = {{"format", "merged"}, {"of", nlohmann::json::array({*origin})}};
   }
   nlohmann::json& of = (*origin)["of"];
+  // One with a grade beside its parts (MakeAdvice) stays whole: the grade is
+  // about all of them.
   if (IsMerged(more) && more.size() == 2) {
     // Side by side, too: sets that are merged again and again would nest deeper
     // than a document may.
@@ -53,6 +56,7 @@ void JoinRule(const Invariant& more, Invariant* rule) {
   JoinOrigin(more.origin, &rule->origin);
 }
 
+// A merged rule is built in if one of its parts is.
 bool IsBuiltIn(const nlohmann::json& origin) {
   const auto format = origin.find("format");
   if (format != origin.end() && *format == "builtin") return true;
@@ -78,6 +82,7 @@ InvariantSet MergeSets(const std::vector<InvariantSet>& sets) {
       if (!added) JoinRule(invariant, &found->second);
     }
   }
+  // By id, which does not depend on the order of the sets.
   for (auto& [id, rule] : rules) merged.invariants.push_back(std::move(rule));
   return merged;
 }

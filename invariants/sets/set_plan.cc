@@ -14,7 +14,8 @@ constexpr char kSpecial[] = "*?[";
 // Of the frame around the rules, with room to spare.
 constexpr size_t kFrameBytes = 64u << 10;
 
-// A rule's `function` is a pattern where it has one of these characters.
+// A rule's `function` is a pattern where it has one of these characters. A name
+// such as f[int] would otherwise fit other functions, and not its own.
 std::string Literal(const std::string& name) {
   std::string literal;
   for (char c : name) {
@@ -55,6 +56,7 @@ bool IsWord(std::string_view function) {
 std::vector<std::pair<std::string, PlannedCall>> Ordered(
     const std::map<std::string, PlannedCall>& calls) {
   std::vector<std::pair<std::string, PlannedCall>> ordered;
+  // The keys point into `calls`.
   std::map<std::string_view, PlannedCall> by_method;
   PlannedCall of_words;
   PlannedCall of_all;
@@ -105,6 +107,8 @@ nlohmann::json PlanOf(const std::vector<Invariant>& invariants) {
     calls.push_back(RuleOf(function, content));
     bytes += calls.back().dump().size() + 1;
   }
+  // A plan that no process takes would record nothing. Under this one rules on
+  // calls are decided, and those on what calls are given are unknown.
   if (bytes > kMaxCapturePlanBytes) calls = nlohmann::json::array({all});
   nlohmann::json plan = {{"format", 1},
                          {"mode", "selective"},

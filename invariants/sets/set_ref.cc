@@ -44,6 +44,7 @@ absl::StatusOr<RuleSelection> ParseSelection(const std::string& text) {
   std::set<std::string> advised;
   for (const std::string& part :
        std::vector<std::string>(absl::StrSplit(text, ','))) {
+    // A sign with no id behind it goes on to the sets, which refuse it below.
     if (part.size() > 1 && part[0] == '-') {
       without.insert(part.substr(1));
       continue;

@@ -16,6 +16,8 @@ void Archive::Varint(uint64_t* number) {
   if (!TakeVarint(&from_, number)) Fail("a number is cut off");
 }
 
+// Floating-point numbers go as they lie in memory, so that NaNs and signs of
+// zeros come back bit by bit.
 void Archive::Raw(void* value, size_t size) {
   if (!reading_) {
     to_.append(static_cast<const char*>(value), size);
@@ -47,6 +49,7 @@ void Archive::One(std::string* text) {
     to_.append(*text);
     return;
   }
+  // So many bytes are left: Size has seen to it, and is 0 after an error.
   text->assign(from_.substr(0, size));
   from_.remove_prefix(size);
 }

@@ -38,6 +38,8 @@ class TensorBytes {
     }
     tensor.storage = Varint();
     if (const uint64_t dimensions = Varint(); dimensions > 0) {
+      // The record has the number plus 1, because 0 says that it is not known
+      // and a scalar has no dimensions.
       tensor.dimensions = dimensions - 1;
     }
     while (!bytes_.empty() && ok_) tensor.sizes.push_back(Varint());
@@ -84,6 +86,8 @@ class ValueReader {
   // The value that begins here, up to the next name.
   CallValue Read() {
     CallValue value;
+    // A value may take several fields (a container: its type and its length),
+    // so all that stand before the next name belong to it.
     while (more_ && ReadPart(&value)) Step();
     // Elements have no elements of their own, so one level is all, and the
     // bytes of a peer cannot make this recurse.
@@ -164,6 +168,8 @@ struct Parameter {
   std::optional<CallValue> fallback;
 };
 
+// The fields go from the first parameter to the end of the definition: what
+// belongs to no parameter (whether the result is recorded) is passed over.
 std::vector<Parameter> ParametersOf(const FunctionInfo* function,
                                     const ProcessDefinitions& definitions) {
   std::vector<Parameter> parameters;
@@ -177,6 +183,8 @@ std::vector<Parameter> ParametersOf(const FunctionInfo* function,
     Parameter parameter = {reader.text(), std::nullopt};
     reader.Step();
     CallValue fallback = reader.Read();
+    // A default of a kind that this build does not know stands for nothing: the
+    // argument counts as not told.
     if (!fallback.Get<std::monostate>()) parameter.fallback = fallback;
     parameters.push_back(std::move(parameter));
   }

@@ -22,11 +22,15 @@ bool Clock::Trains(const MarkEvent& mark) const {
   return contexts_.Trains(*mark.call) && Counts(*mark.call);
 }
 
+// The contexts come second: what counts is what surrounds the call, and not
+// what it opens itself.
 void Clock::OnCallBegin(const Call& call) {
   OnSkeletonCall(call);
   contexts_.OnCallBegin(call);
 }
 
+// Steps, new optimizers and backwards count wherever they are called. Forwards,
+// clears and the rest count only outside of steps and backwards: see Counts.
 void Clock::OnSkeletonCall(const Call& call) {
   const uint32_t loop = LoopOf(call);
   if (IsOptimizerStep(call)) {
@@ -37,8 +41,11 @@ void Clock::OnSkeletonCall(const Call& call) {
     // A backward within a backward (reentrant checkpointing,
     // torch.autograd.backward below Tensor.backward) belongs to the outer one.
     if (call.Is(kInsideBackward)) return;
+    // Tell asks whether the event closes a step. A backward never does.
     Tell(loop, [](StepRule& rule) { return rule.Backward(), false; });
     epochs_.Backward();
+    // A training that breaks off behind this (an exception, a collective that
+    // nobody answers) has begun the step all the same.
     steps_begun_ = std::max(steps_begun_, step() + 1);
   } else if (!Counts(call)) {
     return;
@@ -54,6 +61,8 @@ void Clock::OnSkeletonCall(const Call& call) {
 
 void Clock::OnCallEnd(const Call& call) {
   contexts_.OnCallEnd(call);
+  // Only here: during the whole call the optimizer's clock says how many steps
+  // were made before, as the agent's mark of its begin does.
   if (IsOptimizerStep(call)) ++Find(call.object).steps;
   if (HasCategory(call, CallCategory::kOptimizerInit) && call.object != 0) {
     // One that is constructed here has made no step, so its clock is known even
@@ -144,6 +153,7 @@ void Clock::OnStepClosed(const MarkEvent& mark) {
                 [](StepRule& rule) { return rule.CloseAhead(); });
     return;
   }
+  // Each other thread may put the counts apart by one.
   const uint64_t others = loops.size() > 1 ? loops.size() : 0;
   const uint64_t after = mark.value + 1;
   if (step() + others < after || step() > after + others) ++disagreements_;
@@ -159,6 +169,7 @@ void Clock::OnGap() {
 }
 
 void Clock::OnOptimizerSteps(const MarkEvent& mark) {
+  // Without missing records the count is exact as it is.
   if (!told_) return;
   // Where its begin is missing, its end will not count.
   const bool counts = mark.call && IsOptimizerStep(*mark.call) &&

@@ -115,6 +115,8 @@ void DeferredDigests::Complete(const RecordReader& record,
   bool unreadable = (state.deferred & kUnreadable) != 0;
   ForEachNumber(record, [&](StateContent of, uint64_t number) {
     const auto came = digests_.find(number);
+    // What has not come by now never will: the record was dropped, or the batch
+    // was given up.
     if (came == digests_.end() ||
         (came->second.flags & kDeferredUnreadable) != 0) {
       unreadable = true;

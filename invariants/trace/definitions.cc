@@ -19,7 +19,8 @@ uint64_t PartBegin(FieldReader fields) {
 }
 
 // Is the part that begins there known, or does it not follow on the list?
-// `list` is null where there is none yet.
+// `list` is null where there is none yet. Either way it is not new, and waits
+// for its place in time (ProcessReader::DefineNew).
 bool KnowsPart(const std::vector<uint32_t>* list, uint64_t begin) {
   if (begin == 0) return list != nullptr;
   return list == nullptr || list->size() != begin;
@@ -29,7 +30,8 @@ bool KnowsPart(const std::vector<uint32_t>* list, uint64_t begin) {
 constexpr size_t kNodeBytes = 32;
 
 // About what a definition takes: itself, and texts and lists as in a saved
-// state.
+// state. A text counts wherever it is named: many records of a few bytes may
+// name one long text, so that the bytes that came bound nothing.
 template <typename Value>
 size_t BytesOf(Value& value) {
   Archive archive;
@@ -48,6 +50,7 @@ size_t BytesOfAll(Map& map) {
 bool StorePart(uint64_t begin, const std::vector<uint32_t>& part,
                std::vector<uint32_t>* list) {
   if (list == nullptr || begin > list->size()) return false;
+  // A part that comes again replaces what stood from there on.
   list->resize(begin);
   list->insert(list->end(), part.begin(), part.end());
   return true;
@@ -267,6 +270,8 @@ void ProcessDefinitions::Put(const typename Map::key_type& id, Value value,
                              Map* map) {
   const auto [entry, is_new] = map->try_emplace(id);
   if (!is_new) bytes_ -= BytesOf(entry->second);
+  // Assigned, so that the entry stays where it is: open calls and the facts
+  // keep pointers into the table.
   entry->second = std::move(value);
   bytes_ += BytesOf(entry->second);
 }
@@ -375,6 +380,8 @@ bool ProcessDefinitions::Knows(const RecordReader& record) const {
     }
     case RecordType::kProcessGroupDef:
       return process_groups_.count(fixed.id) != 0;
+    // The process's own definition is taken over at once, also when it comes
+    // again.
     default:
       return false;
   }

@@ -61,6 +61,8 @@ void ProcessReader::Miss(const std::string& reason) {
   visitor_->OnGap(reason);
 }
 
+// Missing records may hold ends of calls. Which of the ring's open calls still
+// are open shows at its next begin, which names its parent.
 void ProcessReader::Gap(Ring* ring, const std::string& reason) {
   ring->resync = true;
   Miss(reason);
@@ -118,6 +120,8 @@ void ProcessReader::DefineNew(std::string_view bytes) {
 }
 
 void ProcessReader::Read(const StoredBatch& batch) {
+  // A note of the relay that the process lives: it has no records, and time
+  // goes on by it.
   if (batch.quiet_us != 0) {
     now_us_ = std::max(now_us_, batch.quiet_us);
     return visitor_->OnQuiet();
@@ -161,6 +165,8 @@ void ProcessReader::Read(const StoredBatch& batch) {
   }
 }
 
+// Records have the time since the one before on their ring. A long pause does
+// not fit into it: the absolute time comes with each ClockSync.
 void ProcessReader::Advance(Cursor* cursor) {
   Ring* ring = cursor->ring;
   cursor->more = cursor->records.Next();
@@ -231,7 +237,9 @@ void ProcessReader::Dispatch(Cursor* cursor) {
   }
 }
 
-// What happens until the next such mark is seen by nobody.
+// What happens until the next such mark is seen by nobody. The ring of
+// definitions is left out: what it tells goes on, and as no call begins there
+// its `resync` would stay.
 void ProcessReader::SwitchedOff() {
   for (auto& [id, ring] : rings_) {
     if (id != kDefinitionRing) ring.resync = true;
@@ -239,6 +247,8 @@ void ProcessReader::SwitchedOff() {
   Miss("recording was switched off by the plan");
 }
 
+// Such a record has the sum since the ring began, so one that is missing itself
+// is made good by the next.
 void ProcessReader::Drops(Ring* ring, uint64_t dropped) {
   if (dropped > ring->dropped) {
     Gap(ring, "dropped " + std::to_string(dropped - ring->dropped));
@@ -267,6 +277,8 @@ void ProcessReader::BeginCall(Cursor* cursor) {
   Call call;
   call.ring = cursor->id;
   call.number = FullCall(ring, begin.call);
+  // Calls are numbered without holes. One here means that records are missing,
+  // also where the positions of the batches follow each other.
   if (ring->next_call != 0 && call.number != ring->next_call) {
     Gap(ring, "a hole between two calls");
   }
@@ -329,6 +341,8 @@ void ProcessReader::TellOfStep(Cursor* cursor) {
       visitor_->OnMark(mark);
     }
   }
+  // The mark may be in the next batch. The call is shown without it, and the
+  // step counts as not known.
   Miss("a batch ends where a step may close");
 }
 
@@ -368,6 +382,8 @@ void ProcessReader::State(Cursor* cursor) {
   const std::vector<Call>& open = cursor->ring->open;
   event.call = open.empty() ? nullptr : &open.back();
   if (!event.variable) {
+    // Nobody could say what the state is of, so it is not shown, and what
+    // waited for it is unknown.
     Miss("a variable's definition is missing");
     return;
   }

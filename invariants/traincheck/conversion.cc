@@ -26,6 +26,7 @@ Conversion::Conversion(DefinitionWriter* definitions, RecordStream* records,
 TraceThread* Conversion::Thread(uint64_t id) {
   const auto found = threads_.find(id);
   if (found != threads_.end()) return &found->second;
+  // A daemon takes no more: the lines of the thread are skipped instead.
   if (rings_ == kMaxImportedRing) return nullptr;
   TraceThread& thread = threads_[id];
   thread.ring = ++rings_;
@@ -46,6 +47,8 @@ void Conversion::Mark(TraceThread* thread, MarkKind kind, uint32_t object,
 }
 
 void Conversion::TellClosedSteps(const TraceThread& thread) {
+  // Calls without an end are gaps to a reader, which goes by these marks from
+  // then on.
   for (; closed_steps_ < clock_.step(); ++closed_steps_) {
     MarkRecord record = {};
     record.value = closed_steps_;

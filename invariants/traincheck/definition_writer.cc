@@ -10,7 +10,9 @@ namespace {
 constexpr char kModule[] = "torch.nn.modules.module.Module";
 constexpr char kOptimizer[] = "torch.optim.optimizer.Optimizer";
 
-// One definition record on its way.
+// One definition record on its way. It is written where it goes out of scope:
+// what it names is defined before, because a reader takes definitions in their
+// order.
 class Definition {
  public:
   Definition(RecordStream* stream, RecordType type, uint32_t id)
@@ -53,6 +55,7 @@ DefinitionWriter::DefinitionWriter(const ImportedProcess& process,
   stream_->WriteClockSync(kDefinitionRing);
 }
 
+// Numbers begin at 1, because 0 stands for no text.
 uint32_t DefinitionWriter::String(const std::string& text) {
   const auto [found, added] =
       strings_.emplace(text, static_cast<uint32_t>(strings_.size() + 1));
@@ -106,6 +109,7 @@ uint32_t DefinitionWriter::Site(const std::string& file, uint64_t line,
 uint32_t DefinitionWriter::WriteObject(const std::string& class_name,
                                        ObjectKind kind) {
   const uint32_t class_id = String(class_name);
+  // It stands for all base classes, which a trace does not tell.
   std::string base;
   if (kind == ObjectKind::kModule) base = kModule;
   if (kind == ObjectKind::kOptimizer) base = kOptimizer;
@@ -142,6 +146,7 @@ uint32_t DefinitionWriter::Variable(const VariableKey& key,
   const auto [found, added] = variables_.try_emplace(key);
   DefinedVariable& variable = found->second;
   *is_new = added;
+  // Most lines of a variable repeat what is known of it.
   if (!added && variable.traits == traits) return variable.id;
   if (added) variable.id = static_cast<uint32_t>(variables_.size());
   variable.traits = traits;
@@ -156,6 +161,8 @@ void DefinitionWriter::WriteVariable(const VariableKey& key,
   const std::string root_class = key.name.substr(0, dot);
   const std::string name =
       dot == std::string::npos ? key.name : key.name.substr(dot + 1);
+  // The type is all that says what a tensor is: a trace does not tell buffers
+  // from others.
   const bool parameter = key.type.find("Parameter") != std::string::npos;
   const uint32_t root = RootObject(root_class);
   const uint32_t name_id = String(name);

@@ -144,6 +144,7 @@ bool IsOperationOfTorch(const std::string& name) {
 
 FunctionKind KindOfFunction(const std::string& name, bool bound) {
   for (const FunctionRow& row : kFunctions) {
+    // A function of the same name without self is another one.
     if (row.of == Of::kMethods && !bound) continue;
     if (!Fits(row.pattern, name)) continue;
     const std::string role = row.role;

@@ -38,6 +38,8 @@ struct Line {
   json aside;    // the rest
 };
 
+// The frame of a line alone. What its relation asks of params and precondition
+// is checked when the rule is parsed.
 absl::Status CheckLine(const json& line) {
   JsonReader reader(line, "");
   reader.String("relation");
@@ -110,6 +112,7 @@ json OriginOf(uint64_t line, const json& aside) {
 // The same rule once more: a line of one that says the same beside it, else a
 // copy of its own.
 void AddLine(uint64_t line, const json& aside, json* origin) {
+  // What OriginOf and MakeInvariant have added does not count.
   const auto same = [&aside](json entry) {
     entry.erase("format");
     entry.erase("copies");
@@ -129,6 +132,7 @@ Invariant MakeInvariant(RulePtr rule, const Line& line,
                         const std::vector<std::string>& experiments) {
   Invariant invariant;
   invariant.rule = std::move(rule);
+  // Names of user code say nothing to other programs.
   if (NamesTorchOnly(invariant.rule->parameters())) {
     invariant.scope = Scope::kGeneral;
   } else {
@@ -204,6 +208,7 @@ absl::StatusOr<std::vector<Invariant>> RulesFromFileUntrusted(
     auto rule = FindRelation(kTrainCheckRelation)->Parse(line.content, "");
     if (!rule.ok()) return rule.status();
     Invariant invariant = MakeInvariant(*std::move(rule), line, experiments);
+    // Lines of one content are one rule, which keeps where each of them stood.
     const auto found = by_id.find(invariant.id);
     if (found == by_id.end()) {
       by_id.emplace(invariant.id, std::move(invariant));
@@ -245,6 +250,7 @@ RuleFile FileOfRules(const std::vector<Invariant>& invariants) {
       ++file.left_out;
     }
   }
+  // Rules that came from no line have the largest number, and keep their order.
   std::stable_sort(
       written.begin(), written.end(),
       [](const Written& a, const Written& b) { return a.line < b.line; });

@@ -76,6 +76,8 @@ void RecordStream::WriteState(uint32_t ring, StateRecord state,
   const uint32_t delta = Prepare(ring);
   record.fixed = state;
   std::copy(digests, digests + count, record.digests);
+  // The digests that are there follow the fixed part without a hole, data
+  // before gradient.
   const size_t size = sizeof(StateRecord) + count * sizeof(uint64_t);
   record.fixed.header = {static_cast<uint16_t>(size),
                          static_cast<uint8_t>(RecordType::kState), 0, delta};
@@ -87,6 +89,7 @@ void RecordStream::CutIfFull() {
 }
 
 void RecordStream::Cut() {
+  // A batch behind one that was refused would leave a hole in its rings.
   if (pending_bytes_ == 0 || !status_.ok()) return;
   StoredBatch batch;
   batch.number = batches_++;

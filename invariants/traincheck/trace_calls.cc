@@ -120,6 +120,8 @@ std::optional<Frame> ParseFrame(const std::string& text) {
   return frame;
 }
 
+// Around each call stand frames of installed packages and of TrainCheck's own
+// wrappers.
 bool IsOfUser(const Frame& frame) {
   for (const char* part :
        {"/site-packages/", "/dist-packages/", "/traincheck/", "<frozen"}) {
@@ -164,9 +166,13 @@ uint32_t TraceCalls::SiteOf(const TraceLine& line) {
   return 0;
 }
 
+// The flags that an agent writes, derived from the calls that are open: a trace
+// says none of them but a module's mode.
 uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
                             const Call& call) const {
   uint8_t flags = kOutermost;
+  // As with the agent: a step that calls the step of its base class is one
+  // step.
   for (const OpenTraceCall& open : thread.open) {
     const std::string& category = open.call.function->category.text();
     if (!category.empty() && category == call.function->category.text() &&
@@ -186,6 +192,7 @@ uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
 }
 
 std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
+  // Two open calls of one id could not be told apart when one of them ends.
   for (const OpenTraceCall& open : thread->open) {
     if (open.id == line.call()) return "the call has begun already";
   }
@@ -234,6 +241,7 @@ void TraceCalls::WriteBegin(const TraceLine& line, const TraceThread& thread,
   const json& positional = line.Object("args");
   if (positional.is_object()) {
     for (const auto& [index, value] : positional.items()) {
+      // self is not an argument: its number stands above, where it has one.
       if (index == "0" && IsBound(line)) continue;
       values.Argument("args[" + index + "]", value);
     }
@@ -258,6 +266,7 @@ std::string TraceCalls::End(const TraceLine& line, TraceThread* thread) {
   const auto inner = static_cast<size_t>(found - open.rbegin());
   conversion_.AddIncomplete(inner);
   open.resize(open.size() - inner);
+  // A copy: the entry goes before the clock hears of the end.
   const Call call = open.back().call;
   // While the call is open, so that the marks lie within it.
   TellLoader(line, call, thread);

@@ -57,6 +57,8 @@ void LearnPlace(const TraceLine& line, TraceProcess* process) {
     for (const auto& [name, value] : meta.items()) {
       if (!absl::EndsWith(name, "DATA_PARALLEL_RANK")) continue;
       const auto rank = SmallNumber(value);
+      // What init_process_group was given counts before it: among all ranks,
+      // and not those of one group.
       if (rank && !process->rank) process->rank = rank;
     }
   }
@@ -88,6 +90,8 @@ class TraceFolder::Indexer {
   explicit Indexer(TraceFolder* folder) : folder_(*folder) {}
 
   absl::Status AddFile(const std::string& path, const std::string& name) {
+    // Stays open for Read, so that the second look is at this file, whatever
+    // its name stands for by then.
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return Unreadable(path);
     file_ = static_cast<uint32_t>(folder_.files_.size());
@@ -115,6 +119,7 @@ class TraceFolder::Indexer {
 
   void Finish() {
     for (auto& [pid, process] : processes_) {
+      // Lines of one time stay as the files have them.
       std::stable_sort(process.lines.begin(), process.lines.end(),
                        [](const LinePlace& a, const LinePlace& b) {
                          return a.order_ns < b.order_ns;
@@ -181,6 +186,8 @@ class TraceFolder::Indexer {
 
   bool IsOfTraining(const TraceLine& line) {
     if (!line.is_call()) return true;
+    // Each function is matched against the patterns once, and not each of its
+    // calls.
     const auto [known, added] = of_training_.try_emplace(line.function());
     if (added) known->second = OnlyTrainingCalls(line);
     return known->second;

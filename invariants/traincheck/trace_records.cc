@@ -40,6 +40,7 @@ UserStage StageOf(const std::string& name) {
   return UserStage::kNone;
 }
 
+// TraceFolder has read it already (LearnPlace), so it is not left out.
 bool IsPlaceName(const std::string& name) {
   constexpr char kRank[] = "DATA_PARALLEL_RANK";
   const size_t size = sizeof kRank - 1;
@@ -64,6 +65,7 @@ class Converter {
 
   absl::Status Run() {
     TraceThread* main = conversion_.Thread(process_.main_thread);
+    // Before all events: they are then of a rank that is known.
     WritePlace(*main);
     for (const LinePlace& place : process_.lines) {
       const absl::StatusOr<TraceLine> line = folder_.Read(place);
@@ -101,6 +103,8 @@ class Converter {
   }
 
   void WritePlace(const TraceThread& main) {
+    // A training without a rank is rank 0 of 1. What does not train has no
+    // place.
     PlaceRecord place = {};
     place.local_rank = -1;
     if (process_.rank) {
@@ -123,7 +127,8 @@ class Converter {
       return "the process has more threads than can be numbered";
     }
     // Where there are calls, they say when steps end: a variable's time is
-    // older than what stands beside it.
+    // older than what stands beside it. What a line says of step and stage
+    // holds for the line itself, so it comes first.
     if (line.is_call() || !process_.has_calls) FollowMeta(line, thread);
     if (line.is_call()) return calls_.Take(line, thread);
     states_.Take(line, *thread, calls_.stepped());
@@ -211,7 +216,9 @@ ImportedProcess IdentityOf(const TraceFolder& folder,
                            const TraceProcess& process, bool alone) {
   ImportedProcess identity;
   identity.pid = process.pid;
+  // The trace has no start time: its first line stands for it.
   identity.start_ticks = std::max<uint64_t>(1, process.first_ns / kTickNs);
+  // A trace of one process alone is that of the training, whatever shows in it.
   const bool is_main = process.rank || process.trains || alone;
   identity.kind = is_main ? ProcessKind::kMain : ProcessKind::kOther;
   identity.started_unix_ns = StartedUnixNs(folder, process);

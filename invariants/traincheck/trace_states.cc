@@ -89,6 +89,8 @@ VariableTraits TraitsOf(const json& attributes, Conversion* conversion) {
 
 }  // namespace
 
+// A trace does not say at which point of a step it looked: the calls that are
+// open tell.
 StatePoint TraceStates::PointOf(const TraceThread& thread, bool is_new,
                                 bool stepped) const {
   if (is_new) return StatePoint::kConstruction;
@@ -120,6 +122,7 @@ void TraceStates::Take(const TraceLine& line, const TraceThread& thread,
   } else {
     state.content |= kUnreadable;
   }
+  // Null is Python's None. Without the key nothing is said of the gradient.
   const auto grad = attributes.find("grad");
   if (grad != attributes.end() && grad->is_null()) {
     state.content |= kGradIsNone;

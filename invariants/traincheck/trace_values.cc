@@ -26,6 +26,8 @@ constexpr size_t kMaxSizes = 8;
 constexpr const char* kTorchConstants[] = {
     "torch.dtype", "torch.device", "torch.layout", "torch.memory_format"};
 
+// What the agent never records of a training must not come in by a trace
+// either.
 bool IsSecret(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return std::tolower(c); });
@@ -87,6 +89,7 @@ void AppendSizes(const json& tensor, std::string* bytes) {
       shape != tensor.end() && shape->is_array() &&
       std::all_of(shape->begin(), shape->end(),
                   [](const json& size) { return size.is_number_unsigned(); });
+  // The number plus 1, because 0 says that it is not known.
   AppendVarint(known ? shape->size() + 1 : 0, bytes);
   if (!known) return;
   for (size_t i = 0; i < std::min(shape->size(), kMaxSizes); ++i) {
@@ -100,6 +103,7 @@ std::string TensorBytes(const std::string& type, const json& tensor) {
   const std::string name = dtype != tensor.end() && dtype->is_string()
                                ? dtype->get<std::string>()
                                : "";
+  // A trace tells neither the index of a device nor the layout.
   std::string bytes = {static_cast<char>(DtypeOfName(name)),
                        static_cast<char>(DeviceOf(type, tensor)),
                        static_cast<char>(-1), static_cast<char>(kUnknownNumber),
@@ -123,6 +127,8 @@ void Search(const json& value, GradFnSearch* search) {
 
 void TraceValues::Argument(const std::string& name, const json& value) {
   if (full_) return;
+  // A definition can be written meanwhile: it goes to a ring of its own, and
+  // this record is still in its buffer.
   const uint32_t id = definitions_.String(name);
   const size_t from = out_.position();
   out_.Unsigned(Field::kArgumentName, id);
@@ -156,6 +162,8 @@ bool TraceValues::Value(const std::string& name, const json& value) {
   if (!value.is_object() || value.size() != 1) return false;
   const Typed typed{value.begin().key(), value.begin().value()};
   if (Plain(name, typed)) return true;
+  // What is left is a container, or an object whose fields a record has no
+  // place for.
   if (typed.value.is_array()) {
     List(typed.type, typed.value);
   } else if (typed.type == "dict" && typed.value.is_object() &&
@@ -169,6 +177,8 @@ bool TraceValues::Value(const std::string& name, const json& value) {
 
 bool TraceValues::Plain(const std::string& name, const Typed& typed) {
   const auto [type, value] = typed;
+  // A text, but not of the user: it is recorded whatever the argument is
+  // called.
   const bool constant =
       std::find(std::begin(kTorchConstants), std::end(kTorchConstants), type) !=
       std::end(kTorchConstants);
@@ -191,6 +201,7 @@ bool TraceValues::Plain(const std::string& name, const Typed& typed) {
   return true;
 }
 
+// An integer that no signed 64 bits hold is a double, as the agent records it.
 void TraceValues::Number(const json& number) {
   if (number.is_number_float()) {
     out_.Double(Field::kValueDouble, number.get<double>());
@@ -238,6 +249,7 @@ void TraceValues::List(const std::string& type, const json& elements) {
   Type(type);
   out_.Unsigned(Field::kValueLength, elements.size());
   for (size_t i = 0; i < std::min(elements.size(), kMaxElements); ++i) {
+    // Elements have no elements of their own in a record.
     if (elements[i].is_structured()) continue;
     out_.Unsigned(Field::kElement, i);
     Element("", elements[i]);

@@ -18,6 +18,8 @@ const Relation* FormOf(const nlohmann::json& parameters) {
   if (is == "equal") return ArgEqual();
   if (is == "fact") return ArgFact();
   if (is == "usage") return ArgUsage();
+  // A form that does not exist goes to *constant*, whose Parse reports the
+  // wrong key with its path.
   if (is != "distinct") return ArgConstant();
   return parameters.contains("across") ? ArgWorkers() : ArgDistinct();
 }

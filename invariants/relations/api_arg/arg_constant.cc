@@ -55,6 +55,8 @@ absl::StatusOr<ArgSpec> ArgSpec::Parse(const nlohmann::json& parameters,
   JsonReader reader(parameters, path);
   if (reader.String("is") != "constant") reader.Fail("is", "not \"constant\"");
   spec.function = ReadFunctionMatch(&reader);
+  // A plan asks for arguments by name or role, and the functions of a category
+  // need not have a parameter in common.
   if (spec.function.level == Level::kCategory) {
     reader.Fail("function", "neither name nor role");
   }
@@ -91,6 +93,8 @@ bool IsFlagOfDropout(const FunctionInfo& function,
 class ArgumentValuesSeen : public ProcessObserver {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    // Asked before the call itself is counted: an outermost forward is not
+    // inside a module.
     const bool inside = modules_.Inside(call);
     modules_.OnCallBegin(call);
     // As the rule is judged: outside of modules the stage is not the call's
@@ -122,6 +126,8 @@ class ArgumentValuesSeen : public ProcessObserver {
         continue;
       }
       for (const auto& [argument, values] : arguments) {
+        // Each value is a hypothesis. The learner finds the precondition under
+        // which it holds, or drops it.
         if (values.many || values.few.size() < 2) continue;
         if (IsFlagOfDropout(*function, argument)) continue;
         for (const std::string& value : values.few) {
@@ -177,6 +183,7 @@ class ArgsOfProcess : public ProcessObserver {
     concerned_.OnDefinition(type, id);
   }
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    // Before the call itself is counted, as where the hypotheses are made.
     const bool inside = modules_.Inside(call);
     modules_.OnCallBegin(call);
     if (!inside) return;
@@ -257,6 +264,8 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
     Explain(facts, call, rule.spec,
             value ? PythonText(*value) : "another kind of value", &verdict);
   }
+  // An example says whether the rule held, which an unknown window does not
+  // know.
   if (judged_->sink->wants_examples() && verdict.outcome != Outcome::kUnknown) {
     judged_->sink->OnExample(rule.index,
                              {holds, rule.rule->ReadFacts(subject)});

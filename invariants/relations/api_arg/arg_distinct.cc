@@ -50,6 +50,8 @@ absl::StatusOr<DistinctSpec> DistinctSpec::Parse(
   JsonReader reader(parameters, path);
   if (reader.String("is") != "distinct") reader.Fail("is", "not \"distinct\"");
   spec.function = ReadFunctionMatch(&reader);
+  // The argument has a name that only a function, or the functions of one role,
+  // have in common.
   if (spec.function.level == Level::kCategory) {
     reader.Fail("function", "neither name nor role");
   }
@@ -69,6 +71,7 @@ bool Overwrites(const FunctionInfo& function) {
 class DistinctTensorsSeen : public ProcessObserver {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    // The call is looked at before it is on the list: it is not inside itself.
     std::vector<Open>& open = open_[call.ring];
     if (!open.empty() && call.function && Overwrites(*call.function)) {
       for (const CallArgument& argument :
@@ -103,6 +106,8 @@ class DistinctTensorsSeen : public ProcessObserver {
       if (twice.again || !twice.several || !around || !inner) continue;
       const DistinctSpec spec{
           {Level::kName, inner->name}, argument, {Level::kName, around->name}};
+      // A rule that names a function of the user's says nothing to other
+      // programs.
       const bool general = spec.function.IsGeneral() && spec.within.IsGeneral();
       out->Add(
           {spec.ToJson(), general ? Scope::kGeneral : Scope::kExperiment, {}});
@@ -147,6 +152,8 @@ class DistinctInProcess : public ProcessObserver {
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     const auto& concerned = known_.Of(call);
+    // Before its own window opens, if it is one as well: a call does not
+    // contain itself.
     if (!concerned.inner.empty() && !open_[call.ring].empty()) {
       const ToldArguments told = ArgumentsOf(call, facts.definitions());
       for (const size_t place : concerned.inner) {
@@ -155,6 +162,8 @@ class DistinctInProcess : public ProcessObserver {
     }
     if (concerned.windows.empty()) return;
     Window window{call, facts.gaps(), facts.recorded().now(), {}};
+    // An entry from the start says which rules watch this window: a function
+    // may be the event of rules that have other windows.
     for (const size_t place : concerned.windows) window.tensors[place];
     open_[call.ring].push_back(std::move(window));
   }
@@ -192,6 +201,7 @@ class DistinctInProcess : public ProcessObserver {
   void Fields(Archive& archive) override { archive(open_); }
 
  private:
+  // What one rule has seen in one window.
   struct Tensors {
     std::map<uint64_t, uint32_t> sites;  // by memory
     uint64_t missed = 0;
@@ -210,6 +220,7 @@ class DistinctInProcess : public ProcessObserver {
     return judged_->rules[place];
   }
 
+  // The call gives its tensor to each open window around it, at any depth.
   void Give(const ProcessFacts& facts, const Call& call,
             const ToldArguments& told, size_t place) {
     const uint64_t storage = StorageOf(told.Find(RuleAt(place).spec.argument));
@@ -222,6 +233,7 @@ class DistinctInProcess : public ProcessObserver {
         continue;
       }
       const auto [first, added] = tensors.sites.emplace(storage, call.site);
+      // A window is violated once, however often tensors come again.
       if (added || tensors.told) continue;
       tensors.told = true;
       Violate(facts, call, first->second, place);
@@ -234,6 +246,8 @@ class DistinctInProcess : public ProcessObserver {
     Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
     MarkViolated(facts, call, &verdict);
     Finding& finding = verdict.finding;
+    // Both lines are needed to see the mistake, and only one of them is that of
+    // the call that is told.
     AddOnce(facts.definitions().Site(first), &finding.sites);
     AddOnce(spec.within.text, &finding.apis);
     finding.expected = "each tensor once";

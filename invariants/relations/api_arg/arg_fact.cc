@@ -67,6 +67,8 @@ absl::StatusOr<FactSpec> FactSpec::Parse(const nlohmann::json& parameters,
   spec.function = ReadFunctionMatch(&reader);
   spec.wanted.fact = ReadFact("fact", &reader);
   spec.wanted.value = ReadFactValue(spec.wanted.fact, &reader);
+  // A call has no variable that the fact could be asked of. EventContain asks
+  // such facts at steps, of all that an optimizer holds.
   if (spec.wanted.fact && spec.wanted.fact->of == FactOf::kVariable) {
     reader.Fail("fact", "of variables, not of calls");
   }
@@ -173,9 +175,12 @@ class FactsOfCallsSeen : public ProcessObserver {
       if (fact.at_end != at_end || !fact.Applies(subject)) continue;
       const FactValue value = fact.read(subject);
       if (!IsKnown(value)) continue;
+      // Values of functions that have one rule in common are one set: they are
+      // to be equal in all of them.
       const bool each = IsOfEachFunction(candidate.calls);
       std::set<std::string>& values =
           seen_[{place, each ? call.function_id : 0}];
+      // One more than the most is kept as the sign that there are more.
       if (values.size() > kMostValues) continue;
       values.insert(FactToJson(value).dump());
     }

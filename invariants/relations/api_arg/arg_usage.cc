@@ -152,6 +152,8 @@ class UsagesSeen : public ProcessObserver {
     function.last_step = step;
     for (const auto& [trait, value] : UsageOf(call, facts.definitions())) {
       Trait& seen = function.traits[trait];
+      // One more than the most stays as the sign that there are more
+      // (IsSettled).
       if (seen.values.size() > kMostValues) continue;
       if (seen.values.insert(value).second) seen.latest = function.calls;
     }
@@ -167,6 +169,8 @@ class UsagesSeen : public ProcessObserver {
       UsageSpec spec;
       spec.function = {Level::kName, info->name};
       for (const auto& [trait, seen] : function.traits) {
+        // In the order of names, so that runs of one program drop the same
+        // traits.
         if (spec.traits.size() == kMostTraits) break;
         if (seen.IsSettled(function.calls)) spec.traits[trait] = seen.values;
       }
@@ -200,6 +204,8 @@ class UsagesSeen : public ProcessObserver {
 using UsageRule = SpecRule<UsageSpec>;
 using Judged = JudgedRules<UsageRule>;
 
+// A call is judged by itself, at its end, when its result is there as well:
+// nothing is kept between calls or saved.
 class UsagesOfProcess : public ProcessObserver {
  public:
   explicit UsagesOfProcess(const Judged* judged)
@@ -260,6 +266,7 @@ void UsagesOfProcess::Judge(const ProcessFacts& facts, const Call& call,
     }
   }
   Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+  // A value that is not listed decides, whatever other traits were not told.
   if (!seen.empty()) {
     MarkViolated(facts, call, &verdict);
     verdict.finding.expected = ListWords(expected, kMostNamed);

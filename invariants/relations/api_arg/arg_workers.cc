@@ -110,7 +110,9 @@ Owner OwnerOf(const ProcessFacts& facts) {
 // What one worker of it began with; nullopt: it could not be read.
 using Starts = std::map<uint64_t, std::optional<uint64_t>>;  // by worker
 
-// Joins the workers of all processes.
+// Joins the workers of all processes. Workers are not ranks and count no steps:
+// what they have in common is the pass that started them, so neither frame of
+// rules fits.
 class WorkersOfRun : public RunObserver {
  public:
   WorkersOfRun(std::vector<SpecRule<WorkersSpec>> rules, RuleSink* sink)
@@ -162,6 +164,8 @@ class WorkersOfRun : public RunObserver {
     if (!worker.pass_seed) return;
     const Pass pass{worker.host,       worker.owner_pid,  worker.owner_ticks,
                     *worker.pass_seed, worker.owner_step, facts.attempt()};
+    // A worker whose state could not be read is kept all the same: its window
+    // is unknown, and the workers behind it are judged.
     const bool read = event.Has(kHasData) && !event.Has(kUnreadable);
     const std::string name = event.variable->FullName();
     for (size_t rule = 0; rule < rules_.size(); ++rule) {
@@ -211,6 +215,8 @@ class WorkersOfRun : public RunObserver {
   void Judge(const Key& key, bool ended) {
     const Starts& starts = passes_[key];
     uint64_t& next = judged_[key];
+    // Worker `next` is not in yet. Those behind it wait, so that each is judged
+    // once and against all before it.
     if (!starts.contains(next)) return;
     // The violation names the rank of the owner, so it waits for the owner's
     // place, at most until the end of the run.
@@ -235,6 +241,8 @@ class WorkersOfRun : public RunObserver {
     verdict.attempt = pass.attempt;
     verdict.unit = StableHash(pass.host + " " + std::to_string(pass.owner));
     verdict.step = pass.step;
+    // By step and seed: several passes may begin in one step (a training set
+    // and a validation set).
     verdict.label = "pass " + std::to_string(pass.step.value_or(0)) + " " +
                     std::to_string(pass.seed) + " worker " +
                     std::to_string(worker);

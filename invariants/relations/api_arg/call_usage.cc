@@ -13,11 +13,15 @@ constexpr char kObject[] = "an object";
 constexpr char kLengthTrait[] = ".length";
 constexpr size_t kMostElements = 4;
 
+// Containers count under their own name, too; what they hold are traits of
+// their own (AddElements).
 bool IsObject(const CallValue& value) {
   return value.Get<ObjectValue>() || value.Get<OtherValue>() ||
          !value.elements.empty();
 }
 
+// A property that was not recorded is left out: a default would look like
+// another usage.
 void AddTensor(const std::string& name, const TensorValue& tensor,
                Usage* usage) {
   (*usage)[name] = kTensor;

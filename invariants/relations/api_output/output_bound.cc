@@ -57,6 +57,8 @@ absl::StatusOr<BoundSpec> BoundSpec::Parse(const nlohmann::json& parameters,
   JsonReader reader(parameters, path);
   if (reader.String("is") != "at_most") reader.Fail("is", "not \"at_most\"");
   spec.function = ReadFunctionMatch(&reader);
+  // Only a function, or the functions of one role, have parameters of these
+  // names.
   if (spec.function.level == Level::kCategory) {
     reader.Fail("function", "neither name nor role");
   }
@@ -69,6 +71,8 @@ absl::StatusOr<BoundSpec> BoundSpec::Parse(const nlohmann::json& parameters,
   return reader.Finish(spec);
 }
 
+// None where the value is not a tensor or has fewer dimensions: then the window
+// is unknown, and no hypothesis is made of it.
 std::optional<int64_t> SizeOf(const CallValue* value, uint64_t dimension) {
   const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
   if (!tensor || dimension >= tensor->sizes.size()) return std::nullopt;
@@ -78,6 +82,8 @@ std::optional<int64_t> SizeOf(const CallValue* value, uint64_t dimension) {
   return static_cast<int64_t>(size);
 }
 
+// Programs compute lengths: a float without a fraction counts as its integer,
+// one with a fraction bounds nothing.
 std::optional<int64_t> NumberOf(const CallValue* value) {
   if (!value) return std::nullopt;
   if (const auto* number = value->Get<int64_t>()) return *number;
@@ -99,6 +105,8 @@ class OutputSizesSeen : public ProcessObserver {
     const auto result = ResultOf(call, facts.definitions());
     const auto* tensor = result ? result->Get<TensorValue>() : nullptr;
     if (!tensor) return;
+    // Costs numbers times tensors times dimensions a call, in inference alone.
+    // The arguments are decoded once for all pairs.
     const ToldArguments told = ArgumentsOf(call, facts.definitions());
     for (const CallArgument& bound : told.all) {
       const auto most = NumberOf(&bound.value);
@@ -123,6 +131,8 @@ class OutputSizesSeen : public ProcessObserver {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;
       for (const auto& [key, seen] : bounds) {
+        // A number that was never reached may be any large one (a seed), and
+        // one that was passed bounds something else.
         if (seen.passed || !seen.reached) continue;
         const auto& [dimension, over, bound] = key;
         const BoundSpec spec{
@@ -133,6 +143,7 @@ class OutputSizesSeen : public ProcessObserver {
   }
 
  private:
+  // Dimension, the tensor whose length is compared, and the bound.
   using Key = std::tuple<uint64_t, std::string, std::string>;
   struct Seen {
     bool reached = false;
@@ -160,6 +171,7 @@ class BoundsOfProcess : public ProcessObserver {
   }
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
+    // A call that raised has no result that could be too long.
     if (outcome == CallOutcome::kRaised) return;
     for (const BoundRule* rule : concerned_.Of(call)) {
       Judge(facts, call, *rule);

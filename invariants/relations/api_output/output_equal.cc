@@ -46,6 +46,8 @@ struct OutputSpec {
     content.returns = true;
     if (!is_autocast()) content.arguments.insert(argument);
   }
+  // How many rows a function gives back is how the program is written. The type
+  // under autocast is not: torch decides it.
   bool is_structure() const { return !is_autocast(); }
   // The region, or that rows were given, says when it applies.
   static std::vector<const Fact*> Facts() { return {}; }
@@ -72,6 +74,7 @@ absl::StatusOr<OutputSpec> OutputSpec::Parse(const nlohmann::json& parameters,
       }
     } else if (output == "size(0)") {
       spec.argument = to.String("argument");
+      // An empty name would make it the other form (`argument` above).
       if (spec.argument.empty()) to.Fail("argument", "empty");
     } else {
       reader.Fail("output", "neither \"dtype\" nor \"size(0)\"");
@@ -106,7 +109,8 @@ bool HasCast(const ToldArguments& arguments, const TensorValue& result) {
 }
 
 // The type to which the region around a call that returned the tensor casts;
-// nullopt: not known; "": there is none.
+// nullopt: not known; "": there is none. The region is that of the result's
+// device: regions of several devices may be open at a time.
 std::optional<std::string> RegionDtype(const ProcessFacts& facts,
                                        const Call& call,
                                        const TensorValue& result) {
@@ -138,6 +142,8 @@ class OutputsSeen : public ProcessObserver {
     const auto* result = value ? value->Get<TensorValue>() : nullptr;
     if (!result) return;
     Seen& seen = seen_[call.function_id];
+    // One call is enough: a module may call its parts in some of its calls
+    // only.
     seen.has_modules |= has_module;
     if (const auto dtype = RegionDtype(facts, call, *result);
         dtype && !dtype->empty()) {
@@ -175,6 +181,7 @@ class OutputsSeen : public ProcessObserver {
     Held autocast = Held::kNotSeen;
     std::map<std::string, Held> rows;  // by argument
 
+    // What failed once stays kNotAlways: a rule must hold in every call.
     static void Judge(Held* held, bool holds) {
       if (!holds) *held = Held::kNotAlways;
       if (*held == Held::kNotSeen) *held = Held::kAlways;
@@ -189,6 +196,7 @@ class OutputsSeen : public ProcessObserver {
 
   static void SeeRows(const ProcessFacts& facts, const Call& call,
                       const TensorValue& result, Seen* seen) {
+    // No rule would come of it (Collect), so the arguments are not decoded.
     if (FunctionMatch{Level::kName, call.function->name}.IsGeneral()) return;
     const auto rows = RowsOf(result);
     if (!rows) return;
@@ -247,6 +255,7 @@ void OutputsOfProcess::OnCallEnd(const ProcessFacts& facts, const Call& call,
   if (outcome == CallOutcome::kRaised) return;
   const std::vector<const OutputRule*>& rules = concerned_.Of(call);
   if (rules.empty()) return;
+  // Decoded once for all rules on the function.
   const auto result = ResultOf(call, facts.definitions());
   for (const OutputRule* rule : rules) Judge(facts, call, result, *rule);
 }
@@ -261,6 +270,7 @@ void OutputsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   std::optional<std::string> region;
   if (tensor && rule.spec.is_autocast()) {
     region = RegionDtype(facts, call, *tensor);
+    // Outside of all regions, or in a disabled one, the rule says nothing.
     if (region == "") return;
   }
   Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);

@@ -52,6 +52,8 @@ class OrderInProcess : public ProcessObserver {
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     Advance(facts);
+    // For the context only calls that nothing encloses count: what they call
+    // inside repeats them.
     const bool outermost = open_[call.ring]++ == 0;
     for (const auto& [place, position] : Find(call)) {
       Arrive(facts, call, place, position);
@@ -66,6 +68,8 @@ class OrderInProcess : public ProcessObserver {
   }
 
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    // The step that is open now is not whole and stays unjudged. The run is a
+    // window even if it was cut short: then it is unknown.
     const std::string cut =
         end == ProcessEnd::kClean ? "" : WhoseEndWords(facts, end);
     CloseAll(facts, SequenceWindow::kRun, {0, 0, begin_, true}, cut, &in_run_);
@@ -127,6 +131,7 @@ class OrderInProcess : public ProcessObserver {
     const SequenceSpec& spec = SpecAt(place);
     Progress& progress = ThreadsOf(spec.window)[call.ring][place];
     const uint32_t bit = uint32_t{1} << position;
+    // Only first calls have an order: a loop makes all of its calls again.
     if (progress.seen & bit) return;
     // Has a later position been seen? (Its own bit is not set here.)
     const bool late = (progress.seen & ~(bit - 1)) != 0;
@@ -139,10 +144,14 @@ class OrderInProcess : public ProcessObserver {
     const auto early = static_cast<uint32_t>(std::bit_width(progress.seen)) - 1;
     const StepWindow window = WindowOf(spec.window);
     progress.seen |= bit;
+    // Noted, but not judged: the first step holds the set-up, and of a step
+    // that began unseen the order is not known.
     if (!window.whole) return;
     progress.told = true;
     Verdict verdict = NewVerdict(facts, judged_->rules[place].index,
                                  /*object=*/call.ring);
+    // Only an earlier call of the function that is late now, unseen, would have
+    // kept the order. Unseen calls of the others cannot.
     const std::string missed = recorded_.WhyMissed(
         facts, spec.functions[position], window.recorded, window.gaps);
     if (missed.empty()) {
@@ -166,11 +175,16 @@ class OrderInProcess : public ProcessObserver {
         late.Describe() + " for the first time after " + early.Describe();
   }
 
+  // The run is a window like a step: from the first record on, so any gap of
+  // the process lies in it.
   StepWindow WindowOf(SequenceWindow window) const {
     if (window == SequenceWindow::kStep) return steps_.open();
     return {0, 0, begin_, true};
   }
 
+  // The context of a window: what was called between the first and the last of
+  // a rule's functions, in its order. Costs each outermost call the open rules
+  // of its thread, for the learner alone.
   void NoteBetween(const Call& call) {
     const auto [name, added] = names_.try_emplace(call.function_id);
     if (added) name->second = StableHash(call.function->name);
@@ -201,6 +215,7 @@ class OrderInProcess : public ProcessObserver {
     if (!window.whole) return;
     for (const auto& [ring, rules] : *threads) {
       for (const auto& [place, progress] : rules) {
+        // Told when it was broken; and a single call has no order.
         if (progress.told || !progress.SeveralSeen()) continue;
         Verdict verdict = NewVerdict(facts, judged_->rules[place].index, ring);
         if (kind == SequenceWindow::kStep) {

@@ -96,10 +96,12 @@ class FirstCallsSeen : public ProcessObserver {
   }
 
  private:
+  // Threads run beside each other: only calls of one thread have an order.
   using Windows = std::map<uint32_t, std::vector<FunctionMatch>>;  // by ring
 
   static void AddFirst(const FunctionMatch& station,
                        std::vector<FunctionMatch>* window) {
+    // A rule has no room for more, and pairs grow with the square.
     if (window->size() == kMostStations) return;
     if (std::find(window->begin(), window->end(), station) == window->end()) {
       window->push_back(station);

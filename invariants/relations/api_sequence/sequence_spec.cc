@@ -54,6 +54,8 @@ std::optional<FunctionMatch> StationOf(const Call& call) {
   if (!call.function) return std::nullopt;
   const std::string& category = call.function->category.text();
   if (HasCategory(call, CallCategory::kForward)) {
+    // Calls of parts come in the order of the model's code, and evaluations
+    // wherever the program wants them.
     if (!IsTrainingRootForward(call)) return std::nullopt;
     return BroadestMethod(*call.function);
   }
@@ -112,6 +114,8 @@ absl::StatusOr<SequenceSpec> SequenceSpec::Parse(
     spec.functions.push_back(*function);
     once.insert(*function);
   }
+  // A function twice in the list would have to come before itself. Positions
+  // are bits of 32 (Progress::seen).
   if (once.size() < 2 || once.size() != spec.functions.size() ||
       once.size() > kMostStations) {
     reader.Fail("functions", "not two to 32 different functions");

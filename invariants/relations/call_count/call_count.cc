@@ -45,6 +45,7 @@ struct CountedCall {
   void Fields(Archive& archive) { archive(call, gaps, recorded, counts); }
 };
 
+// A pass over the training data, as the process's clock counts them.
 struct EpochWindow {
   std::optional<uint64_t> epoch;
   bool whole = false;  // it began in order, and is not the first
@@ -126,6 +127,8 @@ class CountsOfProcess : public ProcessObserver {
     }
   }
 
+  // Asked also where calls were counted: a count is right only if none was
+  // missed.
   template <typename Window>
   std::string Missed(const ProcessFacts& facts, size_t place,
                      const Window& window) {
@@ -153,9 +156,12 @@ class CountsOfProcess : public ProcessObserver {
   template <typename Window>
   void JudgeAll(const ProcessFacts& facts, CountPer per, const Window& window,
                 Counts* counts) {
+    // All rules, and not only those that have an entry: a function that was
+    // never called in the window has the count 0.
     for (size_t place = 0; place < judged_->rules.size(); ++place) {
       if (RuleAt(place).spec.per != per) continue;
       Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
+      // The clock is in the next step or pass by now.
       verdict.step = window.step;
       Judge(facts, RuleAt(place).spec,
             {(*counts)[place], Missed(facts, place, window), nullptr},
@@ -163,6 +169,7 @@ class CountsOfProcess : public ProcessObserver {
     }
   }
 
+  // A window that is to be judged for one rule.
   struct Ended {
     const Counted& count;
     std::string missed;  // why calls may have been missed; "": none was

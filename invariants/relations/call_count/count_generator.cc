@@ -19,6 +19,7 @@ class Histogram {
   void Add(uint64_t count, uint64_t windows = 1) {
     if (many_) return;
     windows_[count] += windows;
+    // Too many counts make no rule: that there were many is all that is kept.
     many_ = windows_.size() > kMostCounts;
     if (many_) windows_.clear();
   }
@@ -39,6 +40,7 @@ class Histogram {
   bool many_ = false;
 };
 
+// An open call and what it has called directly.
 struct CallWithChildren {
   uint64_t number = 0;
   uint32_t function = 0;
@@ -63,6 +65,8 @@ class CallCountsSeen : public ProcessObserver {
     // Calls of the loop itself. What the backward's engine calls on its own
     // thread has a parent there.
     if (open.empty() && call.parent_number == 0) ++in_step_[call.function_id];
+    // Direct calls only: what a child calls in its turn is a count of the
+    // child.
     if (!open.empty() && open.back().is_module) {
       ++open.back().children[call.function_id];
     }
@@ -78,6 +82,7 @@ class CallCountsSeen : public ProcessObserver {
     if (open.empty() || open.back().number != call.number) return;
     const CallWithChildren ended = std::move(open.back());
     open.pop_back();
+    // A call that an exception cut short has made fewer calls than it would.
     if (!ended.is_module || outcome != CallOutcome::kReturned) return;
     Parent& parent = parents_[ended.function];
     ++parent.calls;
@@ -98,6 +103,8 @@ class CallCountsSeen : public ProcessObserver {
     }
     for (const auto& [window, parent] : parents_) {
       for (const auto& [child, histogram] : parent.children) {
+        // A module that does not always call the child has the count 0 beside
+        // others, and makes no rule.
         const std::set<uint64_t> counts = histogram.Counts(parent.calls);
         if (counts.size() != 1 || *counts.begin() < 2) continue;
         Add({{Level::kName, NameOf(definitions, child)},
@@ -112,6 +119,8 @@ class CallCountsSeen : public ProcessObserver {
  private:
   void Advance(const ProcessFacts& facts) {
     if (!steps_.Advance(facts)) return;
+    // The first step has the set-up in it, and the open one at the end is cut
+    // off: their counts are like those of no other.
     if (steps_.closed().whole) {
       ++steps_seen_;
       for (const auto& [function, calls] : in_step_) {

@@ -17,6 +17,8 @@ void ReadPer(JsonReader* reader, CountSpec* spec) {
     reader->Fail("per", "neither \"step\", \"epoch\" nor a call");
     return;
   }
+  // A reader of its own, so that unknown keys inside are errors with their
+  // path.
   JsonReader call(per, reader->PathOf("per"));
   spec->per = CountPer::kCall;
   spec->window = ReadFunctionMatch(&call, "call");
@@ -33,6 +35,7 @@ void ReadCounts(JsonReader* reader, CountSpec* spec) {
     }
     spec->counts.insert(count.get<uint64_t>());
   }
+  // A count that stands twice in the list is once in the set.
   if (spec->counts.size() != counts.size() || spec->counts.empty() ||
       spec->counts.size() > kMostCounts) {
     reader->Fail("counts", "not one to three different counts");
@@ -70,6 +73,7 @@ void CountSpec::AddNeeds(CaptureNeeds* needs) const {
 }
 
 std::string CountSpec::CountWords() const {
+  // "0 or 1 times" is said as people say it: "once or not at all".
   const bool may_be_left_out = counts.size() > 1 && counts.contains(0);
   std::string text;
   for (const uint64_t count : counts) {

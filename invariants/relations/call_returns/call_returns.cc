@@ -65,7 +65,11 @@ struct ReturnsSpec {
   }
   uint64_t LeastUs() const { return seconds * kSecond; }
   uint64_t LimitUs(const CallDurations& usual) const {
+    // A line that is slow as a rule (a loader that reads from afar) gets more
+    // time, and none gets less than `seconds`.
     if (Knows(usual)) return std::max(LeastUs(), medians * usual.MedianUs());
+    // Before the line is known a deadlock, which is an alert, waits for a
+    // minute at least: first calls compile.
     return deadlock ? std::max(LeastUs(), kFirstCalls) : LeastUs();
   }
   std::string LimitWords(const CallDurations& usual) const {
@@ -100,6 +104,8 @@ class Judged {
  public:
   Judged(std::vector<ReturnsRule> all, RuleSink* sink)
       : rules(std::move(all)), sink_(sink) {
+    // Each rule has its own limit, and so its own late calls. The listeners
+    // point to this object, which is never moved.
     for (const ReturnsRule& rule : rules) {
       late_.emplace_back(rule.spec.deadlock,
                          [this, index = rule.index](const Standstill& found) {
@@ -152,6 +158,8 @@ class ReturnsOfProcess : public ProcessObserver {
   void OnCollective(const ProcessFacts& facts,
                     const CollectiveEvent& event) override {
     if (!facts.rank()) return;
+    // Which collective of which group it is stands in a record behind the begin
+    // of its call.
     const SharedCall* call = calls_.SetCollective(facts, event);
     if (call) Share(facts, *call);
   }
@@ -165,6 +173,8 @@ class ReturnsOfProcess : public ProcessObserver {
                  CallOutcome outcome) override {
     Judge(facts);
     if (const OpenCall* open = calls_.Find(call); open && open->waits) {
+      // A call that raised has come back as well, but its rank may have given
+      // up waiting: LateCalls goes on knowing where it stood.
       returned_.insert(open->shared.kind);
       if (outcome == CallOutcome::kReturned) Return(facts, *open);
     }
@@ -176,10 +186,14 @@ class ReturnsOfProcess : public ProcessObserver {
     calls_.OnMark(facts, mark);
   }
 
+  // The relay says that the process lives and records nothing: without this a
+  // call that never returns would never be late.
   void OnQuiet(const ProcessFacts& facts) override { Judge(facts); }
 
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
     if (!facts.rank()) return;
+    // Those who wait for this rank now wait for ever: its end may complete a
+    // deadlock.
     const std::string how = EndWords(facts, end);
     for (LateCalls& late : judged_->all_late()) {
       late.EndRank(facts.attempt(), *facts.rank(), how);
@@ -229,6 +243,8 @@ class ReturnsOfProcess : public ProcessObserver {
     }
   }
 
+  // Keeps the call in words: its definitions go with the process, and others
+  // may be told of it later.
   void OnLate(const ProcessFacts& facts, const OpenCall& open,
               const ReturnsRule& rule, LateCalls* late) {
     LateCall call;
@@ -264,8 +280,11 @@ class ReturnsOfProcess : public ProcessObserver {
 
   void Pass(const ProcessFacts& facts, const ReturnsRule& rule, uint64_t kind,
             const StepWindow& closed) {
+    // A single rank has nobody to wait for, so such a rule has no windows.
     if (rule.spec.deadlock && facts.world() < 2) return;
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
+    // Passes stand in the unit in which a violation would: that of the shared
+    // calls, 0 for deadlocks, else that of this process.
     if (kind != 0 || rule.spec.deadlock) verdict.unit = kind;
     verdict.step = static_cast<int64_t>(closed.step);
     // Nothing is learned of this relation.
@@ -291,6 +310,8 @@ class ReturnsOfRun : public RunObserver {
       const ProcessFacts& facts) override {
     return std::make_unique<ReturnsOfProcess>(&judged_);
   }
+  // Calls that are open at the end of the records are late only if the records
+  // say that so much time has passed.
   void EndRun() override {}
   void Fields(Archive& archive) override {
     for (LateCalls& late : judged_.all_late()) archive(late);

@@ -37,6 +37,8 @@ uint64_t LateCalls::Begun(const Attempt& attempt, int32_t rank, uint64_t kind) {
   return place != begun.end() && place->first == kind ? place->second : 0;
 }
 
+// Calls are numbered from 0: a rank that has begun n of a kind has begun those
+// below n.
 bool LateCalls::Misses(const Attempt& attempt, const SharedCall& call) {
   return std::any_of(call.ranks.begin(), call.ranks.end(), [&](int32_t rank) {
     return Begun(attempt, rank, call.kind) <= call.number;
@@ -66,6 +68,8 @@ void LateCalls::Begin(uint32_t attempt, int32_t rank, int32_t world,
   Attempt& here = attempts_[attempt];
   here.world = world;
   SetBegun(call.kind, call.number + 1, &here.ranks[rank].begun);
+  // The rank makes another call, so it has come back from the one in which it
+  // was late, even if that end was not recorded.
   here.late_now.erase(rank);
   // Somebody goes on, so a later standstill is another one.
   here.told_deadlock = false;
@@ -86,6 +90,8 @@ void LateCalls::OnLate(uint32_t attempt, int32_t rank, int32_t world,
                        const LateCall& call) {
   Attempt& here = attempts_[attempt];
   here.world = world;
+  // Makes the rank known: IsDeadlock takes one that has shown nothing for one
+  // that may still come.
   here.ranks[rank];
   here.late_now.insert_or_assign(rank, call);
   if (call.shared.kind != 0) {
@@ -108,6 +114,7 @@ void LateCalls::EndRank(uint32_t attempt, int32_t rank,
                         const std::string& how) {
   Attempt& here = attempts_[attempt];
   here.ranks[rank].ended = endings_.Number(how);
+  // The rank may have been the only one that was not waiting.
   if (deadlock_) TellIfDeadlock(attempt, &here);
 }
 
@@ -115,6 +122,8 @@ void LateCalls::TellLate(uint32_t number, Attempt* attempt,
                          const SharedCall& call) {
   const auto late = attempt->late.find({call.kind, call.number});
   if (call.kind == 0 || late == attempt->late.end()) return;
+  // The first late call of each kind is kept: members that begin it later
+  // change what is said of it (Begin).
   const auto [first, is_new] =
       attempt->told.try_emplace(call.kind, call.number);
   Standstill told;
@@ -122,6 +131,7 @@ void LateCalls::TellLate(uint32_t number, Attempt* attempt,
   told.unit = call.kind;
   told.ranks = call.ranks;
   told.late = late->second;
+  // The same standstill, of which more is known now, is not a second violation.
   told.again = !is_new && first->second == call.number;
   for (const int32_t rank : call.ranks) {
     if (told.late.count(rank) > 0) continue;
@@ -129,6 +139,8 @@ void LateCalls::TellLate(uint32_t number, Attempt* attempt,
       told.others[rank] = "has begun it";
       continue;
     }
+    // A member that has ended can never begin the call: how it ended stands
+    // beside that.
     const std::string end = EndOf(attempt->ranks[rank]);
     told.others[rank] = "has not begun it";
     if (!end.empty()) told.others[rank] += " and " + end;
@@ -151,6 +163,8 @@ void LateCalls::TellIfNobodyReturns(uint32_t number, Attempt* attempt,
   listener_(told);
 }
 
+// Proves that no rank can go on by itself. Asked at each late call and each end
+// of a rank; costs a look at each rank, up to the first that may go on.
 bool LateCalls::IsDeadlock(const Attempt& attempt) {
   if (attempt.world < 2) return false;
   std::set<CallKey> calls;
@@ -160,6 +174,7 @@ bool LateCalls::IsDeadlock(const Attempt& attempt) {
     if (found == attempt.ranks.end()) return false;
     const auto late = attempt.late_now.find(rank);
     const bool is_late = late != attempt.late_now.end();
+    // It works, and may begin next what the others wait for.
     if (!is_late && !found->second.ended) return false;
     if (!is_late) continue;
     // Where all have begun the call, the rank waits for nobody: it is busy.
@@ -167,6 +182,8 @@ bool LateCalls::IsDeadlock(const Attempt& attempt) {
     if (call.kind == 0 || !Misses(attempt, call)) return false;
     calls.insert({call.kind, call.number});
   }
+  // Ranks in different calls wait for each other; ranks in one call wait for
+  // one that has ended before it.
   const bool ended = std::any_of(
       attempt.ranks.begin(), attempt.ranks.end(),
       [&](const auto& rank) { return !attempt.late_now.contains(rank.first); });
@@ -175,6 +192,7 @@ bool LateCalls::IsDeadlock(const Attempt& attempt) {
 }
 
 void LateCalls::TellIfDeadlock(uint32_t number, Attempt* attempt) {
+  // Told once until some rank goes on: further ranks that end do not change it.
   if (attempt->told_deadlock || !IsDeadlock(*attempt)) return;
   attempt->told_deadlock = true;
   Standstill told;

@@ -25,10 +25,14 @@ bool IsCollective(const Call& call) {
 bool IsOfTraining(const Call& call) {
   if (HasCategory(call, CallCategory::kBackward)) return call.Is(kOutermost);
   if (IsOptimizerStep(call)) return true;
+  // Ranks need not evaluate alike, and a forward inside a backward is a
+  // recomputation, none of the training's own.
   return IsRootForward(call) && call.Is(kGradEnabled) &&
          !call.Is(kInsideBackward);
 }
 
+// What blocks on other ranks or on workers of a loader. Other calls compute,
+// and take as long as they take.
 bool Waits(const Call& call) {
   return IsCollective(call) || IsOfTraining(call) ||
          HasCategory(call, CallCategory::kLoaderNext);
@@ -59,7 +63,11 @@ SharedCall OpenCalls::NextOf(const ProcessFacts& facts, const Call& call) {
       facts.gaps() > 0) {
     return shared;
   }
+  // A hash that is the same on every rank and in each check, unlike the number
+  // of the function.
   shared.kind = StableHash(call.function->category.text());
+  // Counted by the process itself, so that ranks agree on it in whatever order
+  // their batches come.
   shared.number = begun_[shared.kind]++;
   shared.ranks.resize(static_cast<size_t>(facts.world()));
   std::iota(shared.ranks.begin(), shared.ranks.end(), 0);
@@ -87,6 +95,8 @@ void OpenCalls::Wait(const ProcessFacts& facts, OpenCall* open) const {
   open->gaps = facts.gaps();
 }
 
+// The innermost call is what a thread waits in: those around it only wait for
+// it, and would each be told of once more.
 std::vector<OpenCall*> OpenCalls::Waiting(const ProcessFacts& facts) {
   std::vector<OpenCall*> waiting;
   for (auto& [ring, thread] : threads_) {
@@ -107,6 +117,8 @@ const SharedCall* OpenCalls::SetCollective(const ProcessFacts& facts,
   if (group.kind == 0) {
     group.ranks = event.info->ranks;
     std::sort(group.ranks.begin(), group.ranks.end());
+    // By its members and its place among groups of the same members: the ids of
+    // groups differ from rank to rank.
     group.kind =
         StableHash(RankWords(group.ranks) + "#" +
                    std::to_string(OrdinalOf(facts, event.group, group.ranks)));

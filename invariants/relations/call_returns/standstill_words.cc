@@ -33,6 +33,8 @@ struct RanksInPlace {
   const LateCall* call = nullptr;  // null: in none that is late
   std::string words;
 
+  // Few ranks first: they are where the others are not. Then by number, so that
+  // the text is the same in each check.
   bool operator<(const RanksInPlace& other) const {
     return std::pair(ranks.size(), ranks) <
            std::pair(other.ranks.size(), other.ranks);

@@ -171,6 +171,8 @@ std::optional<std::string> Brought(const ProcessFacts& facts, const Call& call,
   return std::nullopt;
 }
 
+// A group of one agrees with itself, and a group whose definition is missing
+// has no members that are known.
 bool IsComparable(const CollectiveEvent& event) {
   return event.info && event.info->ranks.size() >= 2 && event.call &&
          event.call->function;
@@ -187,6 +189,8 @@ class CollectivesSeen : public ProcessObserver {
         seen_.insert(words.what);
       }
     }
+    // Parts are not what one member brings to the group, so Brought does not
+    // know them.
     if (!ExchangesOf(*event.call, facts.definitions(), *event.info,
                      facts.rank().value_or(-1))
              .empty()) {
@@ -225,6 +229,8 @@ class CollectivesOfProcess : public ProcessObserver {
     window.ranks = event.info->ranks;
     std::sort(window.ranks.begin(), window.ranks.end());
     window.ordinal = OrdinalOf(facts, event.group, window.ranks);
+    // The group's own number of the collective: members are aligned by it, and
+    // never by time.
     window.index = event.sequence;
     window.step = facts.clock().known_step();
     if (what == What::kSplits) return AddExchanges(facts, event, rule, window);
@@ -240,6 +246,8 @@ class CollectivesOfProcess : public ProcessObserver {
   static RankValue ValueOf(const ProcessFacts& facts, const Call& call,
                            const std::string& name, const std::string& shown) {
     const std::string site = facts.definitions().Site(call.site);
+    // The line is shown and not compared: members may call one collective from
+    // different lines.
     return {.name = name,
             .digest = StableHash(shown),
             .shown = shown + " at " + site,
@@ -260,6 +268,8 @@ class CollectivesOfProcess : public ProcessObserver {
       window.ordinal = group;
       window.ranks = {std::min(rank, exchange.peer),
                       std::max(rank, exchange.peer)};
+      // Both members give a part the same name, so that what one sends meets
+      // what the other expects.
       const std::string from = "part from rank ";
       const std::string me = std::to_string(rank);
       const std::string peer = std::to_string(exchange.peer);

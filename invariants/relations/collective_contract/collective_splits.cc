@@ -48,6 +48,8 @@ std::string ElementOf(const ToldArguments& told, const char* list_name,
 
 }  // namespace
 
+// Part i of what is sent and of what is received belongs to the group's i-th
+// member.
 std::vector<Exchange> ExchangesOf(const Call& call,
                                   const ProcessDefinitions& definitions,
                                   const ProcessGroupInfo& group, int32_t rank) {
@@ -57,6 +59,7 @@ std::vector<Exchange> ExchangesOf(const Call& call,
   const size_t members = group.ranks.size();
   std::vector<Exchange> exchanges;
   for (size_t place = 0; place < members; ++place) {
+    // A member's part for itself meets nobody's expectation.
     if (group.ranks[place] == rank) continue;
     Exchange exchange{group.ranks[place], "", ""};
     if (single) {

@@ -15,6 +15,8 @@ namespace traincheck {
 namespace {
 
 const Relation* FormOf(const nlohmann::json& parameters) {
+  // The Parse of the form that is found reports what does not fit, also where
+  // no form does.
   if (Member(parameters, "across") != "ranks") return ConsistentVariables();
   if (parameters.contains("given")) return ConsistentUpdates();
   if (parameters.contains("group")) return ConsistentGroups();

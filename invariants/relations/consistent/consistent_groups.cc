@@ -33,6 +33,8 @@ struct GroupSpec {
       reader.Fail("across", "not \"ranks\"");
     }
     spec.state = ReadStateSpec(&reader);
+    // Blocks of that point are those of wrappers, and these rules are for state
+    // that no wrapper replicates.
     if (spec.state.point == StatePoint::kForwardBegin) {
       reader.Fail("point", "neither \"pre_step\" nor \"post_step\"");
     }
@@ -40,6 +42,8 @@ struct GroupSpec {
         GroupKind::Parse(reader.Object("group"), reader.PathOf("group"));
     reader.Adopt(group.status());
     if (group.ok()) spec.group = *group;
+    // Exactly one of both: the other key would be unknown to the reader, and an
+    // error.
     const char* const key = reader.Has("role") ? "role" : "variable";
     std::string& name = reader.Has("role") ? spec.role : spec.variable;
     name = reader.String(key);
@@ -108,6 +112,8 @@ class GroupsSeen : public StateBlocks {
  private:
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
     if (block.point == StatePoint::kForwardBegin) return;
+    // Each group is a hypothesis for each variable. Which of them hold is found
+    // where the same run is judged.
     const std::vector<RankGroup>& groups = groups_.Of(facts);
     if (groups.empty()) return;
     for (const BlockEntry& entry : block.entries) {
@@ -152,6 +158,8 @@ class GroupsOfProcess : public StateBlocks {
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
     groups_.OnDefinition(type);
+    // Rules are found by the variable's name and class, which its definition
+    // says.
     if (type == RecordType::kVariableDef) rules_of_.erase(id);
   }
 
@@ -161,6 +169,8 @@ class GroupsOfProcess : public StateBlocks {
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
     // Steps that are not counted cannot be aligned with those of other ranks.
     if (!block.index) return;
+    // One a rule, filled variable by variable: all variables of a role are
+    // compared at once.
     std::map<const GroupRule*, RankWindow> windows;
     for (const BlockEntry& entry : block.entries) {
       const VariableInfo* info = facts.definitions().Variable(entry.variable);
@@ -168,6 +178,8 @@ class GroupsOfProcess : public StateBlocks {
       for (const GroupRule* rule : RulesOf(entry.variable, *info)) {
         if (rule->spec.state.point != block.point) continue;
         const std::vector<int32_t>* ranks = RanksOf(facts, rule->spec.group);
+        // Replicas of a wrapper are consistent_ranks.h's: two rules would
+        // report one error.
         if (!ranks || AreReplicas(facts, entry.variable, *ranks)) continue;
         RankWindow& window = windows[rule];
         if (window.ranks.empty()) window.ranks = *ranks;
@@ -178,6 +190,8 @@ class GroupsOfProcess : public StateBlocks {
       window.ordinal = block.ordinal;
       window.index = *block.index;
       window.step = block.step;
+      // What makes the whole block unknown is a better reason than one tensor
+      // that could not be read.
       if (!block.broken.empty()) window.unknown = block.broken;
       judged_->comparison.Add(facts, rule->index, window);
     }

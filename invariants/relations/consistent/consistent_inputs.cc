@@ -59,6 +59,8 @@ class InputsComparison : public JoinedRanks {
     // Noted from every rank: a group that splits the model is known to its
     // members only.
     for (const auto& [id, smaller] : facts.definitions().process_groups()) {
+      // Only a part of the replicas can be the ranks that split one replica
+      // between them.
       if (smaller.ranks.size() >= group.ranks.size()) continue;
       Ranks ranks = smaller.ranks;
       std::sort(ranks.begin(), ranks.end());
@@ -85,6 +87,7 @@ class InputsComparison : public JoinedRanks {
     // Early windows are those in which values differ, which is what this rule
     // asks for.
     if (window.early) return;
+    // Groups of ranks with equal inputs, found without comparing each pair.
     std::map<uint64_t, Ranks> by_digest;
     for (const auto& [rank, member] : *window.members) {
       for (const ReplicaValue& value : member.values) {
@@ -97,6 +100,8 @@ class InputsComparison : public JoinedRanks {
         equal.push_back(ranks);
       }
     }
+    // By ranks and not by digests, so that the text does not depend on what the
+    // data are.
     std::sort(equal.begin(), equal.end());
     Verdict verdict = NewVerdict(unit, window);
     if (!equal.empty()) {
@@ -110,6 +115,8 @@ class InputsComparison : public JoinedRanks {
     sink_->OnVerdict(verdict);
   }
 
+  // Are all these ranks in one smaller group? Such a group may split a model,
+  // whose parts are given the same data.
   bool ShareData(uint32_t attempt, const Ranks& ranks) const {
     return std::any_of(
         smaller_groups_.begin(), smaller_groups_.end(), [&](const auto& group) {
@@ -151,6 +158,8 @@ class InputsOfProcess : public ProcessObserver {
     uint32_t ordinal = 0;
     const ReplicaGroupInfo* group =
         GroupOfWrapper(facts, event.variable->root, &ordinal);
+    // Without evidence of replication ranks may well be meant to get the same
+    // data.
     if (!group || group->evidence.empty() || group->ranks.size() < 2) return;
     GivenInputs given;
     if (const auto step = facts.clock().known_step()) given.step = *step;

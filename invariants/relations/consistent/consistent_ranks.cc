@@ -101,6 +101,8 @@ class ReplicasOfProcess : public StateBlocks {
 void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
                             const StateSpec& spec,
                             const std::vector<size_t>& rules) {
+  // One a group. Keys are the lists in the definitions: a list of a thousand
+  // ranks is copied once a window and not once a variable.
   std::map<const std::vector<int32_t>*, RankWindow, PointedRanksLess> windows;
   for (const BlockEntry& entry : block.entries) {
     const VariableInfo* info = facts.definitions().Variable(entry.variable);
@@ -122,6 +124,8 @@ void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
     window.ordinal = block.ordinal;
     window.index = *block.index;
     window.step = block.step;
+    // What makes the whole block unknown is a better reason than one tensor
+    // that could not be read.
     if (!block.broken.empty()) window.unknown = block.broken;
     judged_->comparison.Add(facts, rules, window);
   }

@@ -15,7 +15,9 @@ nlohmann::json Parameters() {
   return {{"across", "ranks"}, {"of", "optimizer.lr"}, {"point", "pre_step"}};
 }
 
-// The ranks that hold replicas of what a parameter group holds; null: none.
+// The ranks that hold replicas of what a parameter group holds; null: none. The
+// first variable of which it is known answers for all: a parameter group has
+// one rate.
 const ReplicaGroupInfo* GroupOf(const ProcessFacts& facts,
                                 const std::vector<uint32_t>& variables) {
   for (const uint32_t variable : variables) {
@@ -88,6 +90,8 @@ class RatesOfProcess : public ProcessObserver {
 void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
   const auto index = facts.clock().OptimizerSteps(step.object);
   const Optimizer* optimizer = facts.ownership().Find(step.object);
+  // Without the optimizer's own count the step cannot be aligned with those of
+  // other ranks.
   if (!index || !optimizer) return;
   std::map<const std::vector<int32_t>*, RankWindow, PointedRanksLess> windows;
   for (const auto& [key, variables] : facts.definitions().holds()) {
@@ -108,6 +112,8 @@ void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
     window.values.push_back(
         {.name = "learning rate of group " + std::to_string(key.second),
          .digest = bits,
+         // The shortest text that reads as this number: rates that differ in
+         // the last bit are shown as different.
          .shown = nlohmann::json(*rate).dump(),
          .writer = {step.function_id, step.site}});
   }

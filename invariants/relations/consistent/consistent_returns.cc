@@ -16,6 +16,7 @@ class ReturnsSeen : public ProcessObserver {
  public:
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
+    // A function that has told one result is not decoded again.
     if (call.result.empty() || !call.function ||
         seen_.count(call.function_id) || ReplicaRanks(facts).empty()) {
       return;
@@ -38,6 +39,7 @@ class ReturnsSeen : public ProcessObserver {
       const FunctionMatch match{Level::kName, function->name};
       out->Add(
           {{{"across", "ranks"}, {"of", "return"}, {"function", ToJson(match)}},
+           // A function of the user's is known to this experiment alone.
            match.IsGeneral() ? Scope::kGeneral : Scope::kExperiment,
            {}});
     }

@@ -72,6 +72,8 @@ class UpdatesOfProcess : public StateBlocks {
     const bool given = event.Has(kHasGrad) && !event.Has(kGradIsZero) &&
                        !event.Has(kUnreadable);
     if (given) {
+      // Each backward replaces it: the last one before the step leaves what the
+      // step takes.
       gradients_[event.variable_id] = {event.grad, facts.gaps()};
     } else {
       gradients_.erase(event.variable_id);
@@ -106,6 +108,8 @@ class UpdatesOfProcess : public StateBlocks {
     if (block.point != StatePoint::kPostStep) return;
     const Optimizer* optimizer = facts.ownership().Find(block.object);
     if (!optimizer) return;
+    // A block without a count cannot be aligned with other ranks. Workers of
+    // loaders train nothing.
     if (facts.rank() && !facts.is_worker() && block.index) {
       Judge(facts, *optimizer, block);
     }
@@ -141,6 +145,8 @@ void UpdatesOfProcess::Judge(const ProcessFacts& facts,
   window.ordinal = after.ordinal;
   window.index = *after.index;
   if (after.step) window.step = static_cast<int64_t>(*after.step);
+  // A backward whose gradients were not recorded may have given other ones than
+  // those that are kept.
   window.unknown = facts.optimizer_books().MissedBackwardSince(after.object)
                        ? facts.not_sampled()
                        : after.broken;
@@ -188,6 +194,8 @@ UpdatesOfProcess::Updates UpdatesOfProcess::UpdatesOf(
     const auto given =
         Given(facts, before, one.variable,
               facts.optimizer_books().LearningRate(after.object, one.group));
+    // It got no gradient that is known, so the rule says nothing of it,
+    // whatever became of its data.
     if (!given) continue;
     const std::string name =
         facts.definitions().Variable(one.variable)->FullName();
@@ -210,6 +218,8 @@ UpdatesOfProcess::Updates UpdatesOfProcess::UpdatesOf(
 std::optional<uint64_t> UpdatesOfProcess::Given(
     const ProcessFacts& facts, const Entries& before, uint32_t variable,
     std::optional<double> rate) const {
+  // A gradient that was seen before records went missing may have been replaced
+  // unseen.
   const auto gradient = gradients_.find(variable);
   const auto entry = before.find(variable);
   const VariableInfo* info = facts.definitions().Variable(variable);

@@ -41,6 +41,7 @@ struct PairSpec {
       reader.Fail("point", "only \"post_step\"");
     }
     PairSpec pair{of, reader.String("a"), reader.String("b")};
+    // One order, so that a pair has one id.
     if (!(pair.a < pair.b)) reader.Fail("b", "does not sort after \"a\"");
     return reader.Finish(pair);
   }
@@ -116,6 +117,8 @@ class Partition {
       for (auto name = names.begin(); name != names.end(); ++name) {
         const auto next = std::next(name);
         if (next == names.end()) break;
+        // The narrower form records less: the optimizer's state only where a
+        // pair asks for it.
         const bool parameters = name->second == VariableKind::kParameter &&
                                 next->second == VariableKind::kParameter;
         pairs->insert(
@@ -149,6 +152,8 @@ class PairsSeen : public StateBlocks {
 
  private:
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
+    // A block in which values are missing would part variables for ever that
+    // are equal.
     if (block.point != StatePoint::kPostStep || !block.broken.empty()) return;
     partitions_[block.object].Add(facts, block);
   }
@@ -187,6 +192,8 @@ class PairsOfProcess : public StateBlocks {
     for (const PairRule& rule : judged_->rules) {
       const auto a = entries.find(rule.spec.a);
       const auto b = entries.find(rule.spec.b);
+      // The optimizer does not hold both, so this step is not a window of the
+      // pair.
       if (a == entries.end() || b == entries.end()) continue;
       JudgePair(facts, block, rule, *a->second, *b->second);
     }
@@ -205,6 +212,8 @@ class PairsOfProcess : public StateBlocks {
       verdict.outcome = Outcome::kViolated;
       Explain(facts, rule.spec, a, b, &verdict);
     } else {
+      // A value like that of the step before could not have shown that the two
+      // follow each other. 0: none was seen.
       uint64_t& last = last_[{rule.index, block.ordinal}];
       verdict.varied = last != 0 && last != *a.data;
       last = *a.data;

@@ -35,6 +35,7 @@ constexpr Of kOfs[] = {
      "optimizer state"},
 };
 
+// Null for pairs that are not compared (gradients of buffers).
 const Of* Find(const StateSpec& spec) {
   for (const Of& of : kOfs) {
     if (of.kind == spec.kind && of.grad == spec.grad) return &of;
@@ -91,6 +92,8 @@ StateSpec ReadStateSpec(JsonReader* reader) {
     spec.grad = entry.grad;
     found = true;
   }
+  // Reading goes on: behind the first error, which Finish tells, getters give
+  // empty values.
   if (!found) reader->Fail("of", "not a kind of state of this version");
   spec.point = PointFromName(reader->String("point"));
   if (spec.point == StatePoint::kNone) {

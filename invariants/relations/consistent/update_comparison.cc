@@ -19,6 +19,7 @@ enum Kind : uint32_t { kGiven, kAfter, kGradAtStep, kKinds };
 
 using Members = ReplicaMembers;
 
+// Values are sorted by their number (Add).
 const ReplicaValue* Find(const ReplicaWindow& window, uint32_t number) {
   const auto found =
       std::lower_bound(window.values.begin(), window.values.end(), number,
@@ -41,6 +42,7 @@ bool AllEqual(const Members& members, uint32_t number) {
 // Names of the parameters with evidence of replication.
 std::vector<uint32_t> Replicated(const Members& members) {
   std::vector<uint32_t> names;
+  // What the first member lacks is not shown by all, so its values are enough.
   for (const ReplicaValue& value : members.begin()->second.values) {
     if (value.variable % kKinds == kGiven &&
         AllEqual(members, value.variable)) {
@@ -50,7 +52,9 @@ std::vector<uint32_t> Replicated(const Members& members) {
   return names;
 }
 
-// Why not all is known of the window; "": all is.
+// Why not all is known of the window; "": all is. Members that show different
+// parameters are not a reason: sharded ones are on some ranks alone, and only
+// what all show is judged.
 std::string Missing(const ReplicaUnit& unit, const JudgedWindow& window) {
   const bool whole =
       window.members->size() == unit.ranks.size() &&
@@ -80,10 +84,14 @@ void UpdateComparison::Add(const ProcessFacts& facts, size_t rule,
   joined.unknown = std::move(window.unknown);
   WriterNumbers writers(facts, &writers_);
   for (const Update& update : window.updates) {
+    // One number for a name and a kind, so that the three values of a parameter
+    // travel as values of a plain window.
     const uint32_t first = names_.Number(update.name) * kKinds;
     const uint32_t writer = writers.Of(update.writer);
     joined.values.push_back({first + kGiven, writer, update.given});
     joined.values.push_back({first + kAfter, writer, update.after});
+    // Not compared for a verdict: it says whether gradients parted between the
+    // backward and the step, where ranks may clip them.
     if (update.grad_at_step) {
       joined.values.push_back(
           {first + kGradAtStep, writer, *update.grad_at_step});

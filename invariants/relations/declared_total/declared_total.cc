@@ -56,6 +56,8 @@ absl::StatusOr<TotalSpec> TotalSpec::Parse(const nlohmann::json& parameters,
   return reader.Finish(spec);
 }
 
+// Programs compute totals by divisions: a float counts as its whole part, one
+// that is infinite or NaN is not a number of steps.
 std::optional<int64_t> NumberOf(const CallValue* value) {
   if (!value) return std::nullopt;
   if (const auto* number = value->Get<int64_t>()) return *number;
@@ -71,6 +73,8 @@ class StepCount {
       ++steps_[call.object];
     }
   }
+  // Optimizers that step less often (a discriminator's) do not set the length
+  // of a run.
   int64_t most() const {
     uint64_t most = 0;
     for (const auto& [optimizer, steps] : steps_) most = std::max(most, steps);
@@ -97,6 +101,8 @@ class TotalsSeen : public ProcessObserver {
     for (const CallArgument& argument :
          ArgumentsOf(call, facts.definitions()).all) {
       const auto number = NumberOf(&argument.value);
+      // A later call replaces what an earlier one announced, as where the rule
+      // is judged.
       if (number && *number >= kLeastTotal) told[argument.name] = *number;
     }
   }
@@ -111,6 +117,9 @@ class TotalsSeen : public ProcessObserver {
       const FunctionInfo* function = definitions.Function(id);
       if (!function || function->name.empty()) continue;
       for (const auto& [argument, number] : arguments) {
+        // Equality in one run may be an accident. The rule ships only where
+        // runs that announced different numbers kept to them
+        // (Verdict::context).
         if (number != steps_.most()) continue;
         const TotalSpec spec{{Level::kName, function->name}, argument};
         out->Add(
@@ -144,6 +153,8 @@ class TotalsOfProcess : public ProcessObserver {
     for (const TotalRule* rule : concerned_.Of(call)) {
       Declared& declared = declared_[rule->index];
       const ToldArguments told = ArgumentsOf(call, facts.definitions());
+      // The last call counts. One that does not tell its argument makes what
+      // was announced before unknown.
       declared.total = NumberOf(told.Find(rule->spec.argument));
       declared.function = call.function_id;
       declared.site = call.site;
@@ -156,6 +167,7 @@ class TotalsOfProcess : public ProcessObserver {
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
     for (const TotalRule& rule : judged_->rules) {
       const auto declared = declared_.find(rule.index);
+      // Where nothing was announced the rule has no window.
       if (declared != declared_.end()) {
         Judge(facts, end, rule, declared->second);
       }
@@ -190,6 +202,8 @@ class TotalsOfProcess : public ProcessObserver {
       // number of steps by accident.
       verdict.context = static_cast<uint64_t>(*declared.total);
       if (steps != *declared.total) {
+        // The call is long over: its function and line are all that is kept of
+        // it.
         Call call;
         call.function_id = declared.function;
         call.site = declared.site;

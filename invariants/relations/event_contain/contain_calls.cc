@@ -51,7 +51,10 @@ class CallWindows : public ProcessObserver {
   }
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    // First as an event, then as a window: a call does not contain itself.
     const FunctionIndex::Concerned& concerned = index_.Find(call);
+    // The engine of autograd runs a backward on threads of its own: what it
+    // calls there lies in the window of the thread that waits.
     if (call.parent_number != 0) foreign_[call.ring] = call;
     if (!concerned.events.empty()) {
       ForEachEnclosing(call, [&](OpenWindow* window) {
@@ -65,6 +68,7 @@ class CallWindows : public ProcessObserver {
 
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     if (event.point != StatePoint::kBackwardEnd || !event.call) return;
+    // The facts have seen the event before, so the variable is there.
     const Tri written = facts.Variable(event.variable_id)->grad_written();
     ForEachEnclosing(*event.call, [&](OpenWindow* window) {
       if (!HasCategory(window->call, CallCategory::kBackward)) return;
@@ -85,6 +89,8 @@ class CallWindows : public ProcessObserver {
     if (open.empty() || open.back().call.number != call.number) return;
     const OpenWindow window = std::move(open.back());
     open.pop_back();
+    // An exception ends the call early: what it would have contained is not
+    // known, nor expected.
     if (outcome == CallOutcome::kRaised) return;
     for (const Watch& watch : window.watches) {
       Judge(facts, window, watch, outcome);
@@ -126,6 +132,8 @@ class CallWindows : public ProcessObserver {
     const auto foreign = foreign_.find(call.ring);
     if (foreign == foreign_.end()) return;
     for (OpenWindow& window : open_[foreign->second.parent_ring]) {
+      // Numbers of a ring grow: windows with higher ones were opened behind the
+      // parent and are beside the call, not around it.
       if (window.call.number <= foreign->second.parent_number) visit(&window);
     }
   }
@@ -158,10 +166,13 @@ class CallWindows : public ProcessObserver {
                       OpenWindow* window) {
     for (Watch& watch : window->watches) {
       const CallInWindow* event = watch.rule->spec.call();
+      // Once is enough, and what comes later need not be decoded.
       if (watch.happened || !event) continue;
       for (const ContainRule* rule : rules) {
         if (rule != watch.rule) continue;
         const Tri bound = IsBound(facts, call, *window, event->binding);
+        // The argument is looked at only where the object fits: decoding costs
+        // more.
         const Tri fits = bound == Tri::kYes
                              ? Fits(facts, call, *window, event->with)
                              : bound;
@@ -200,6 +211,7 @@ class CallWindows : public ProcessObserver {
     if (binding == Binding::kSelf) {
       return ToTri(call.object == window.call.object);
     }
+    // What is left is kWrapped: the other bindings are of spans.
     const ObjectInfo* wrapper = facts.definitions().Object(window.call.object);
     if (!wrapper || wrapper->wrapped == 0) return Tri::kUnknown;
     return ToTri(call.object == wrapper->wrapped);

@@ -40,6 +40,7 @@ class ClearingCalls : public ProcessObserver {
     if (index_.Find(call).windows.empty() || !OpensWindow(call)) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
     if (!optimizer) return;
+    // One a thread: only outermost clears open a window.
     OpenClear open{call, facts.gaps(), {}, {}, false, false};
     for (const HeldVariable& held : optimizer->held) {
       // Where there is nothing to clear, a call that clears nothing shows
@@ -66,6 +67,8 @@ class ClearingCalls : public ProcessObserver {
       open.unreadable = true;
       return;
     }
+    // What the optimizer holds is asked at the end: records of other variables
+    // in the call do no harm.
     open.recorded.insert(event.variable_id);
     if (!cleared) open.left.insert(event.variable_id);
   }
@@ -103,6 +106,7 @@ class ClearingCalls : public ProcessObserver {
     std::vector<std::string> left;
     bool missed = open.unreadable;
     for (const HeldVariable& held : optimizer->held) {
+      // A held parameter without a record may have kept its gradient.
       missed |= open.recorded.count(held.variable) == 0;
       const VariableInfo* info = facts.definitions().Variable(held.variable);
       if (info && open.left.count(held.variable)) {

@@ -46,6 +46,7 @@ class FactsAtSteps : public ProcessObserver {
                  CallOutcome outcome) override {
     if (!IsOptimizerStep(call)) return;
     open_.erase(call.object);
+    // A step that raised may have done a part of its work.
     if (outcome == CallOutcome::kRaised) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
     for (const ContainRule* rule : index_.Find(call).windows) {
@@ -73,6 +74,8 @@ class FactsAtSteps : public ProcessObserver {
   void Fields(Archive& archive) override { archive(open_, tried_); }
 
  private:
+  // Optimizers hold no buffers: those of the models whose parameters it holds
+  // are its own. Buffers are in no parameter group.
   static std::vector<HeldVariable> VariablesOf(const ProcessFacts& facts,
                                                const ContainRule& rule,
                                                const Optimizer& optimizer) {
@@ -90,6 +93,8 @@ class FactsAtSteps : public ProcessObserver {
   void JudgeOne(const ContainRule& rule, const FactSubject& subject,
                 Judgement* judgement) {
     const WantedFact& wanted = EventOf(rule).wanted;
+    // A fact that means nothing for the variable asks nothing of it, and is not
+    // unknown either.
     if (!wanted.fact->Applies(subject)) return;
     const Tri applies = rule.precondition.Holds(subject);
     if (applies == Tri::kNo) return;
@@ -123,6 +128,7 @@ class FactsAtSteps : public ProcessObserver {
       subject.group = variable.group;
       JudgeOne(rule, subject, &judgement);
     }
+    // The rule concerns none of the variables: the step is not a window.
     if (!judgement.applied) return;
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     verdict.varied = judgement.trials > 0;

@@ -98,6 +98,7 @@ class WindowsSeen : public ProcessObserver {
                  CallOutcome outcome) override;
   void OnDefinition(const ProcessFacts& facts, RecordType type,
                     uint32_t id) override {
+    // The id is that of the optimizer. One that holds nothing binds no call.
     if (type == RecordType::kHoldDef) optimizers_.insert(id);
   }
 
@@ -131,6 +132,8 @@ void WindowsSeen::OnCallEnd(const ProcessFacts& facts, const Call& call,
   pairs_.OnCallEnd(call);
 }
 
+// At the time of the call, as far as it is known what optimizers hold. That it
+// holds in each span is found where the run is judged.
 bool WindowsSeen::IsBoundToAny(const ProcessFacts& facts, const Call& call,
                                Binding binding) const {
   for (uint32_t id : optimizers_) {
@@ -187,6 +190,8 @@ void WindowsSeen::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
 void WindowsSeen::CollectStep(const FunctionInfo& step,
                               HypothesisSet* out) const {
   const FunctionMatch role = Broadest(step);
+  // Asked of all steps, whatever this run showed: the run is judged by each
+  // hypothesis, and one that it breaks is dropped.
   for (const FunctionMatch& window : {role, Name(step.name)}) {
     const auto add = [&](ContainSpec spec, Scope scope,
                          std::vector<ContainSpec> broader) {
@@ -213,6 +218,7 @@ void WindowsSeen::CollectStep(const FunctionInfo& step,
     }
     for (const SpanEvent& event : span_events_) {
       std::vector<ContainSpec> broader;
+      // The rule on the broadest role says the same of every class of models.
       if (!event.broader.text.empty()) {
         broader.push_back(
             {.span = true,

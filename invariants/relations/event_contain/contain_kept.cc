@@ -32,6 +32,8 @@ class KeptBetweenSteps : public StateBlocks {
   }
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
+    // Blocks name the optimizer and not the function: which rules are about its
+    // step shows by the call.
     if (IsOptimizerStep(call)) steps_[call.object] = call;
     StateBlocks::OnCallBegin(facts, call);
   }
@@ -47,6 +49,8 @@ class KeptBetweenSteps : public StateBlocks {
     if (block.point == StatePoint::kPreStep) return Judge(facts, block);
     if (block.point != StatePoint::kPostStep) return;
     Left& left = left_[block.object];
+    // Made anew even where nothing was recorded: what an earlier step left says
+    // nothing of this span.
     left = {{}, facts.gaps()};
     for (const BlockEntry& entry : block.entries) {
       if (entry.data) left.data[entry.variable] = *entry.data;
@@ -58,10 +62,13 @@ class KeptBetweenSteps : public StateBlocks {
     const auto left = left_.find(block.object);
     // The first step has none before it.
     if (step == steps_.end() || left == left_.end()) return;
+    // Compared once for all rules on the step.
     std::vector<std::string> changed;
     size_t compared = 0;
     for (const BlockEntry& entry : block.entries) {
       const auto before = left->second.data.find(entry.variable);
+      // What cannot be compared shows below: fewer were compared than there
+      // are.
       if (!entry.data || before == left->second.data.end()) continue;
       ++compared;
       const VariableInfo* info = facts.definitions().Variable(entry.variable);

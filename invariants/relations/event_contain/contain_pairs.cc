@@ -71,6 +71,7 @@ void ContainPairs::OnCallEnd(const Call& call) {
 
 void ContainPairs::SeePair(const ProcessFacts& facts, const Call& parent,
                            const Call& child) {
+  // By numbers of functions: names are looked up once, at the end of the run.
   const Pair pair{parent.function_id, child.function_id};
   pairs_.insert(pair);
   const ObjectInfo* object = facts.definitions().Object(parent.object);
@@ -81,6 +82,8 @@ void ContainPairs::SeePair(const ProcessFacts& facts, const Call& parent,
   if (module && !child.content.empty()) SeeFlag(facts, parent, child);
 }
 
+// An argument follows the module's mode only if it did with both of its values:
+// one value alone may be a constant.
 void ContainPairs::SeeFlag(const ProcessFacts& facts, const Call& parent,
                            const Call& child) {
   const bool training = parent.Is(kModuleTraining);
@@ -99,6 +102,7 @@ void ContainPairs::SeeStranger(const Call& call) {
   const auto stranger = StrangerOf(call);
   if (!stranger) return;
   strangers_.insert(*stranger);
+  // At any depth: a window of "never" is all that happens while it is open.
   for (const Call& around : open_[call.ring]) {
     if (!around.function) continue;
     const auto window = WindowOf(around);
@@ -137,6 +141,8 @@ void ContainPairs::CollectPair(const ProcessDefinitions& definitions,
   if (wrapped_.count(pair)) {
     out->Add({bound.ToJson(), Scope::kExperiment, {}});
   }
+  // Named also where nothing was wrapped: a broader rule counts only where it
+  // ships.
   hypothesis.broader.push_back({bound.ToJson(), kByWrapper});
   const auto flags = flags_.find(pair);
   if (flags != flags_.end()) {

@@ -110,6 +110,7 @@ class FirstGradients : public ProcessObserver {
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     if (!HasCategory(call, CallCategory::kForward)) return;
+    // In evaluations, too: a result that is used there is wanted.
     users_.OnCallBegin(call);
     if (call.Is(kGradEnabled) && !call.Is(kInsideBackward)) {
       called_.insert(call.object);
@@ -164,6 +165,8 @@ class FirstGradients : public ProcessObserver {
 
   using Modules = std::map<ModulePath, uint32_t>;
 
+  // Made when a rule is judged, once for each optimizer: kept up to date it
+  // would cost something at each definition.
   static Modules ModulesOf(const ProcessDefinitions& definitions) {
     Modules modules;
     for (const auto& [id, object] : definitions.objects()) {
@@ -202,6 +205,7 @@ class FirstGradients : public ProcessObserver {
       const VariableState* state = facts.Variable(variable);
       if (!info || !state || state->trainable() == Tri::kNo) continue;
       const bool had = begin.reached.count(variable) || given_.count(variable);
+      // What no call uses gets no gradient, rightly (a head for another task).
       if (!had && !IsCalled(modules, {info->root, OwnerPath(info->name)})) {
         continue;
       }
@@ -211,6 +215,8 @@ class FirstGradients : public ProcessObserver {
       unknown |= unsure;
       without.Add(*info, /*missing=*/!had && !unsure);
     }
+    // Two rules share the modules between them: those whose result may be
+    // unwanted are advice.
     const bool at_ends = rule.spec.Is(StateKind::kEndReached);
     const std::vector<std::string> missing =
         without.Names([&](uint32_t root, const auto& paths) {

@@ -13,6 +13,7 @@ const FunctionIndex::Concerned& FunctionIndex::Find(const Call& call) {
   // Its definition may still come, behind the call.
   static const auto* const kNone = new Concerned;
   if (!call.function) return *kNone;
+  // Costs each function the rules once, and each call a look-up.
   Concerned& concerned = cache_[call.function_id];
   for (const ContainRule& rule : *rules_) {
     if (rule.spec.window.Matches(*call.function)) {

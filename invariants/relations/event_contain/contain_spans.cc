@@ -77,12 +77,16 @@ class SpanWindows : public ProcessObserver {
     for (const ContainRule* rule : index_.Find(call).events) {
       log_.Add(rule->index, call.object);
     }
+    // Kept for what people are shown: which call went around the wrapper
+    // (ExplainWrapper).
     if (IsTrainingRootForward(call)) forwards_[call.object] = call;
   }
 
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
     if (!IsOptimizerStep(call) || outcome == CallOutcome::kRaised) return;
+    // Without its construction or a step before, nothing says when the span
+    // began.
     const auto found = spans_.find(call.object);
     if (found != spans_.end()) {
       for (const ContainRule* rule : index_.Find(call).windows) {
@@ -99,6 +103,8 @@ class SpanWindows : public ProcessObserver {
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
     if (end == ProcessEnd::kClean) return;
     for (const auto& [optimizer, span] : spans_) {
+      // The function of its last step names the rules: an optimizer that never
+      // stepped has none.
       for (const ContainRule* rule : index_.Find(span.step).windows) {
         if (!IsDue(facts, span.step, *rule, span)) continue;
         sink_->OnVerdict(CutOff(facts, *rule, optimizer, end));
@@ -149,6 +155,8 @@ class SpanWindows : public ProcessObserver {
     // An optimizer of tensors that are in no module has nothing to call.
     if (EventOf(rule).binding == Binding::kHeld)
       return !optimizer->modules.empty();
+    // What is left is kWrapper: the parameters must have a wrapper of the class
+    // whose call is asked for.
     const std::string wanted = ClassOf(EventOf(rule).function.text);
     for (uint32_t wrapper : optimizer->wrappers) {
       if (facts.ownership().IsInstance(wrapper, wanted)) return true;
@@ -198,6 +206,8 @@ class SpanWindows : public ProcessObserver {
     if (applies == Tri::kNo) return;
     const Tri happens = Happened(facts, step, rule, span);
     const bool happened = happens == Tri::kYes;
+    // Looks at each held parameter, so it is asked only where the event is
+    // missing.
     const Tri missed = happened || EventOf(rule).never
                            ? Tri::kYes
                            : IsMissed(facts, step, rule);
@@ -280,6 +290,7 @@ Tri IsBoundToOptimizer(const ProcessFacts& facts, const Optimizer* optimizer,
   if (binding == Binding::kWrapper) {
     return ToTri(optimizer->wrappers.count(object) != 0);
   }
+  // The optimizer's own methods are calls on what it holds (zero_grad).
   if (object == optimizer->object) return Tri::kYes;
   if (optimizer->modules.count(object)) return Tri::kYes;
   // A part of such a model counts too: users call encoder and head apart.

@@ -78,6 +78,7 @@ constexpr StateRow kStates[] = {
      "the gradient of at least one parameter changes", nullptr},
 };
 
+// Each kind has a row.
 const StateRow& RowOf(StateKind kind) {
   return *std::find_if(
       std::begin(kStates), std::end(kStates),
@@ -119,6 +120,8 @@ Binding ReadBinding(bool span, JsonReader* reader) {
     return Binding::kAny;
   }
   const Binding binding = found->value;
+  // A span belongs to an optimizer and a call to its own object, so each has
+  // bindings of its own.
   const bool of_span =
       binding == Binding::kHeld || binding == Binding::kWrapper;
   const bool of_call =
@@ -156,6 +159,7 @@ FactInWindow ReadFactEvent(bool span, JsonReader* reader) {
   if (event.wanted.fact && event.wanted.fact->of != FactOf::kVariable) {
     reader->Fail("fact", "no fact of a variable");
   }
+  // Facts are read at one moment, the end of a step.
   if (span) reader->Fail("fact", "does not go with this kind of window");
   if (reader->String("which") != "every") {
     reader->Fail("which", "only \"every\" here");
@@ -308,6 +312,7 @@ void AddNeedsOf(const CallInWindow& event, CaptureNeeds* needs) {
   if (!event.with.argument.empty()) {
     PlannedCall& content = needs->Calls(event.function.text);
     content.arguments.insert(event.with.argument);
+    // Texts are recorded only where a plan asks for them.
     if (event.with.value.is_string()) content.texts.insert(event.with.argument);
   }
   // Who sets p.grad = None by hand clears as well.
@@ -329,6 +334,8 @@ void AddNeedsOf(const StateInWindow& event, CaptureNeeds* needs) {
 
 using FactNames = std::vector<const char*>;
 
+// What a precondition may ask, known when the window opens: a span's is read
+// for its optimizer, a call's for its call.
 FactNames FactsOf(const CallInWindow&, bool span) {
   if (span) return {"opt.has_stepped"};
   return {"call.stage", "call.module_training", "call.is_root", "ctx.grad_mode",
@@ -336,6 +343,8 @@ FactNames FactsOf(const CallInWindow&, bool span) {
 }
 
 FactNames FactsOf(const StateInWindow& event, bool) {
+  // The other kinds say themselves when they apply (contain_updates.h and its
+  // neighbours).
   if (event.kind != StateKind::kDataChanged || !event.every) return {};
   // That a gradient is there is itself guarded by the rule that one of the
   // span's gradients is not zero.
@@ -411,6 +420,8 @@ bool ContainSpec::is_structure() const {
   if (!made || IsClear(made->function) || IsBackward(made->function)) {
     return false;
   }
+  // Calls that each step needs, on what the optimizer trains, are not habits of
+  // the program: their absence is an error.
   const bool trains =
       made->binding == Binding::kHeld || made->binding == Binding::kWrapper;
   return !trains && made->with.argument.empty();

@@ -61,6 +61,7 @@ class UpdatesAtSteps : public ProcessObserver {
     if (open != open_.end()) open_.erase(open);
     if (outcome == CallOutcome::kRaised) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
+    // Before the rules are judged: this step is among those that are idle.
     if (optimizer) CountIdle(facts, *optimizer, whole);
     for (const ContainRule* rule : index_.Find(call).windows) {
       if (rule->spec.Is(StateKind::kHeld) && whole && optimizer) {
@@ -143,6 +144,8 @@ class UpdatesAtSteps : public ProcessObserver {
     const bool idle = whole && std::all_of(optimizer.held.begin(),
                                            optimizer.held.end(), is_idle);
     uint32_t& steps = idle_[optimizer.object];
+    // A step of which records are missing may have had gradients, and the row
+    // begins again.
     steps = idle ? std::min(steps + 1, kIdleSteps) : 0;
   }
 
@@ -206,12 +209,14 @@ class UpdatesAtSteps : public ProcessObserver {
             const Optimizer& optimizer, const Summary& summary) const {
     if (rule.spec.Is(StateKind::kDataChanged)) {
       if (MayStand(facts, optimizer)) return Tri::kNo;
+      // With all rates at 0 nothing is to change. A warm-up may begin so.
       return !summary.lr_unknown && !summary.lr_nonzero ? Tri::kNo
                                                         : summary.due;
     }
     if (rule.spec.Is(StateKind::kGradNonzero)) {
       return AwaitsGradient(facts, optimizer);
     }
+    // What is left is kTrainable.
     return ToTri(!HasGradientsByHand(facts, optimizer));
   }
 
@@ -234,6 +239,8 @@ class UpdatesAtSteps : public ProcessObserver {
     const bool update = rule.spec.Is(StateKind::kDataChanged);
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     if (update && summary.yes > 0) moved_.insert(optimizer.object);
+    // One parameter of which it is known is enough, whatever was not recorded
+    // of others.
     if (summary.yes == 0) {
       const Tri due = IsDue(facts, rule, optimizer, summary);
       if (due == Tri::kNo) return;
@@ -278,6 +285,7 @@ class UpdatesAtSteps : public ProcessObserver {
                bool* applied) {
     const auto lr =
         facts.optimizer_books().LearningRate(optimizer.object, held.group);
+    // A parameter whose own rate is 0 is not asked to move.
     if (lr && *lr == 0) return Tri::kYes;
     FactSubject subject;
     subject.facts = &facts;
@@ -319,6 +327,8 @@ class UpdatesAtSteps : public ProcessObserver {
       any = true;
       if (!facts.ownership().IsHeld(id)) orphans.push_back(info->FullName());
     }
+    // Nothing got a gradient, so there is nothing to be held: that is for other
+    // rules to report.
     if (!any) return;
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     if (!orphans.empty()) {
@@ -386,6 +396,7 @@ class UpdatesAtSteps : public ProcessObserver {
       const VariableInfo* info = facts.definitions().Variable(held.variable);
       if (status == Tri::kNo && info) still.push_back(info->FullName());
     }
+    // The precondition holds for none of them, so the step is not a window.
     if (!applied) return;
     Verdict verdict = NewVerdict(facts, rule, optimizer.object);
     if (!still.empty()) {

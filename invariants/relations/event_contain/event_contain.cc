@@ -26,6 +26,9 @@ const Relation* FormOf(const nlohmann::json& parameters) {
   if (is == "cleared") return ContainCleared();
   if (is == "kept") return ContainKept();
   if (is == "reached" || is == "reached_at_ends") return ContainReached();
+  // All forms read their parameters alike (ContainSpec): what is decided here
+  // is only who judges. Gradients that change are an event of the backward's
+  // own call.
   const bool in_backward =
       is == "changed" && Member(event, "of") == "parameter.grad";
   return in_backward ? ContainCalls() : ContainUpdates();

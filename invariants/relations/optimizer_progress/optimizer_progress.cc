@@ -60,6 +60,8 @@ class Stretch {
     Backward& backward = open->second;
     backward.recorded = true;
     const Tri written = variable->grad_written();
+    // One variable that got a gradient is enough; one of which it is not known
+    // outweighs those that got none.
     if (written == Tri::kYes || backward.gave == Tri::kNo) {
       backward.gave = written;
     }
@@ -248,6 +250,7 @@ class ProgressOfProcess : public ProcessObserver {
     for (const ProgressRule& rule : judged_->rules) {
       if (concerns) JudgeStep(facts, broken, rule);
       Judgement& judgement = judgements_[rule.index];
+      // The next stretch is another window.
       judgement.violated = judgement.unknown = false;
     }
     stretch_.Begin(facts);
@@ -256,6 +259,7 @@ class ProgressOfProcess : public ProcessObserver {
   void JudgeStep(const ProcessFacts& facts, bool broken,
                  const ProgressRule& rule) {
     Judgement& judgement = judgements_[rule.index];
+    // The stretch was told when it became too long.
     if (judgement.violated || judgement.unknown) return;
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
     // Fewer backwards could not have been too many.

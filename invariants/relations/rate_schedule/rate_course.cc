@@ -21,12 +21,14 @@ bool RateCourse::IsLookedAt(uint64_t step) {
   return step % stride == 0;
 }
 
+// A constant rate has one entry, and a schedule by epochs one for each epoch.
 void RateCourse::Add(uint64_t step, double rate) {
   const std::optional<double> before = At(step);
   if (!before || !AreEqual(*before, rate)) changes_[step] = rate;
 }
 
 std::optional<double> RateCourse::At(uint64_t step) const {
+  // The last change at or before the step.
   const auto next = changes_.upper_bound(step);
   if (next == changes_.begin()) return std::nullopt;
   return std::prev(next)->second;

@@ -127,6 +127,8 @@ class SchedulesSeen : public ProcessObserver {
 
   void Collect(const ProcessDefinitions& definitions,
                HypothesisSet* out) const {
+    // One such schedule in the process is enough: which optimizer it steps is
+    // not asked.
     for (const auto& [id, object] : definitions.objects()) {
       // Another run takes another course.
       if (object.class_name.ends_with(kPlateau)) return;
@@ -144,6 +146,8 @@ class SchedulesSeen : public ProcessObserver {
     bool ended = false;
   };
 
+  // Takes the step into the course; false where the course cannot go on. What
+  // was taken before stays a course of so many steps.
   static bool Extends(const OptimizerAtStep& moment, ScheduleSpec* spec) {
     const bool is_first = spec->steps == 0;
     // A course without its first step, or with a hole, is not learned.
@@ -207,6 +211,8 @@ class SchedulesOfProcess : public ProcessObserver {
     if (moment.step == 0 && !moment.rates.empty() && moment.rates[0]) {
       const bool as_known =
           moment.rates.size() == rule.spec.rates.size() &&
+          // By the first group alone: another group that gets a wrong rate is
+          // what the rule is to find, and not another setting.
           RateCourse::AreEqual(*moment.rates[0], *rule.spec.rates[0].At(0));
       begin = as_known ? Begin::kAsKnown : Begin::kOther;
     }
@@ -231,6 +237,8 @@ class SchedulesOfProcess : public ProcessObserver {
   static void Compare(const ProcessFacts& facts, const Call& call,
                       const OptimizerAtStep& moment, const ScheduleSpec& spec,
                       Verdict* verdict) {
+    // An optimizer may get or lose groups behind its first step, whose rates
+    // cannot be compared then.
     bool missing = moment.rates.size() != spec.rates.size();
     for (size_t group = 0; group < spec.rates.size(); ++group) {
       const double expected = *spec.rates[group].At(moment.step);
@@ -239,6 +247,7 @@ class SchedulesOfProcess : public ProcessObserver {
         continue;
       }
       const double rate = *moment.rates[group];
+      // A group that differs decides, whatever was not recorded of others.
       if (RateCourse::AreEqual(rate, expected)) continue;
       MarkViolated(facts, call, verdict);
       const std::string what =

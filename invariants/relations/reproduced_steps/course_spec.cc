@@ -17,12 +17,14 @@ std::optional<uint64_t> FromHex(const nlohmann::json& json) {
   uint64_t digest = 0;
   if (!json.is_string()) return std::nullopt;
   const auto& text = json.get_ref<const std::string&>();
+  // One way to write a digest: ids of rules are computed from their text.
   if (text.size() != 16 || !absl::SimpleHexAtoi(text, &digest)) {
     return std::nullopt;
   }
   return digest;
 }
 
+// Only complete steps are in a rule, so `complete` is not written.
 nlohmann::json JsonOf(const StepDigest& step) {
   return {Hex(step.settings), Hex(step.rows), Hex(step.weights),
           Hex(step.gradients)};

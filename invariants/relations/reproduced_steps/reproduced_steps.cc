@@ -25,6 +25,8 @@ std::string RankOf(const ProcessFacts& facts) {
   return absl::StrCat(*facts.rank(), " of ", facts.world());
 }
 
+// Generators that the reference run never drew from are not among those of
+// `start`: scripts leave them without a seed.
 bool BeginsAs(const CourseStart& start, const ProcessFacts& facts,
               const StepDigests& digests) {
   const std::map<std::string, uint64_t>& generators = digests.generators();
@@ -56,6 +58,8 @@ class CoursesSeen : public ProcessObserver {
     ended_ =
         !step->complete || facts.gaps() > 0 || spec_.steps.size() == kMostSteps;
     if (ended_) return;
+    // On another machine equal inputs may give other digests, so the rule is
+    // for this one.
     spec_.start.host = facts.definitions().process().host;
     spec_.start.rank = RankOf(facts);
     spec_.steps.push_back(*step);
@@ -64,6 +68,7 @@ class CoursesSeen : public ProcessObserver {
   void Collect(const ProcessDefinitions& definitions,
                HypothesisSet* out) const {
     CourseSpec spec = spec_;
+    // At the end of the run, as a generator may be drawn from late.
     spec.start.generators = digests_.UsedGenerators();
     const auto& generators = spec.start.generators;
     // Without a generator nothing shows whether another run has the same seed.
@@ -107,6 +112,8 @@ class CoursesOfProcess : public ProcessObserver {
     for (const CourseRule& rule : judged_->rules) {
       if (IsJudged(rule)) Judge(facts, call, *step, rule);
     }
+    // Counted for every step, also those that could not be judged: the n-th is
+    // compared with the n-th.
     ++steps_;
   }
   void Fields(Archive& archive) override { archive(digests_, steps_, parted_); }
@@ -119,6 +126,8 @@ class CoursesOfProcess : public ProcessObserver {
   void Judge(const ProcessFacts& facts, const Call& call,
              const StepDigest& step, const CourseRule& rule) {
     const StepDigest& expected = rule.spec.steps[steps_];
+    // The first difference is the finding and all later ones follow from it, so
+    // whatever ends the comparison ends it for good (parted_).
     Verdict verdict = NewVerdict(facts, rule.index, call.object);
     if (facts.gaps() > 0 || !step.complete) {
       MarkUnknown(

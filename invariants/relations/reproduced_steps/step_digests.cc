@@ -11,6 +11,8 @@ namespace {
 
 constexpr char kTorch[] = "generator.torch";
 
+// Spreads the bits, so that sums and chains of such numbers do not cancel. The
+// two are exchangeable: an order shows by chaining only.
 uint64_t Mix(uint64_t some, uint64_t other) {
   uint64_t mixed = (some ^ other) * 0x9e3779b97f4a7c15;
   return mixed ^ (mixed >> 29);
@@ -23,12 +25,16 @@ uint64_t Named(const VariableInfo& variable, uint64_t digest) {
 
 std::optional<uint64_t> GradientOf(const StateEvent& event) {
   if (event.Has(kUnreadable)) return std::nullopt;
+  // None and zero are told apart: optimizers leave out the one and step with
+  // the other.
   if (event.Has(kGradIsNone)) return kNoGradientDigest;
   if (event.Has(kGradIsZero)) return kZeroGradientDigest;
   if (event.Has(kHasGrad)) return event.grad;
   return std::nullopt;
 }
 
+// Nothing in it is a number that a run gives (of an object or function): it is
+// compared with that of another run.
 uint64_t SettingsOf(const ProcessFacts& facts, const Call& call,
                     const Optimizer& optimizer) {
   const ObjectInfo* object = facts.definitions().Object(call.object);
@@ -109,13 +115,16 @@ std::optional<StepDigest> StepDigests::Ended(const ProcessFacts& facts,
       call.number != step_call_) {
     return std::nullopt;
   }
+  // From here on states are those of no step.
   step_call_ = 0;
   if (outcome != CallOutcome::kReturned) return std::nullopt;
   const Optimizer* optimizer = facts.ownership().Find(call.object);
+  // Not complete, but a step that counts.
   if (!optimizer) return StepDigest();
   StepDigest digest{SettingsOf(facts, call, *optimizer), rows_, weights_,
                     gradients_, !optimizer->held.empty() && rows_ != kUnread};
   for (const HeldVariable& held : optimizer->held) {
+    // Sums do not show that one of them is missing.
     digest.complete &= with_weight_.contains(held.variable) &&
                        with_gradient_.contains(held.variable);
   }

@@ -24,6 +24,8 @@ bool AreEqual(const Digests& live, uint32_t a, uint32_t b) {
          first->second == second->second;
 }
 
+// Costs a look at all that is saved, for each parameter that is not saved under
+// its own name.
 bool IsTied(uint32_t variable, const SavedPart& part,
             const ProcessDefinitions& definitions) {
   const VariableInfo& info = *definitions.Variable(variable);
@@ -43,13 +45,16 @@ struct SavedModule {
   bool trainable_only = true;
 };
 
-// Modules of the root that have variables of their own, by name.
+// Modules of the root that have variables of their own, by name. The names lie
+// in the definitions, which outlive the map.
 using SavedModules = std::map<std::string_view, SavedModule>;
 
 SavedModules ModulesOf(const SavedPart& part,
                        const ProcessDefinitions& definitions) {
   SavedModules modules;
   for (const auto& [id, info] : definitions.variables()) {
+    // Modules of which nothing is saved have an entry as well: they may be the
+    // children that make another one a container.
     if (info.root == part.root) modules[ModuleOf(info.name)];
   }
   for (const uint32_t id : part.saved) {
@@ -65,8 +70,11 @@ SavedModules ModulesOf(const SavedPart& part,
 }
 
 bool HasChildren(std::string_view module, const SavedModules& modules) {
+  // The root's own name is empty: every other module is below it.
   if (module.empty()) return modules.size() > 1;
   const std::string prefix = std::string(module) + '.';
+  // Names are sorted, so a child is the next one behind "module." if there is
+  // any.
   const auto next = modules.lower_bound(prefix);
   return next != modules.end() &&
          next->first.substr(0, prefix.size()) == prefix;
@@ -74,6 +82,8 @@ bool HasChildren(std::string_view module, const SavedModules& modules) {
 
 }  // namespace
 
+// A digest that is saved under any name counts: libraries translate names of
+// parameters when they save.
 std::vector<uint32_t> MissingParameters(const SavedPart& part,
                                         const ProcessDefinitions& definitions) {
   std::vector<uint32_t> missing;

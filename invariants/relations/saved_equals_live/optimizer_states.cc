@@ -26,6 +26,8 @@ bool PrefixBefore(std::string_view key, std::string_view part,
   return false;
 }
 
+// Digests of each state, by the prefix under which it lies in the file: several
+// optimizers may be in one.
 using States = std::map<std::string, std::set<uint64_t>, std::less<>>;
 
 States NamedIn(const std::vector<SavedEntry>& entries) {
@@ -48,6 +50,8 @@ States::iterator StateOf(const SavedEntry& entry, States* states) {
     const std::string& prefix = state->first;
     if (key.substr(0, prefix.size()) != prefix) continue;
     const std::string_view rest = key.substr(prefix.size());
+    // A key of another prefix, or the weights beside the state, begins
+    // otherwise.
     if (rest.substr(0, kState.size()) == kState ||
         rest.substr(0, kGroups.size()) == kGroups) {
       return state;
@@ -74,6 +78,8 @@ OptimizerStates FindOptimizerStates(const std::vector<SavedEntry>& entries) {
     }
   }
   for (auto& [prefix, digests] : states) {
+    // An optimizer that has not stepped, or keeps nothing (SGD), has groups and
+    // no tensors: nothing of it could be lost.
     if (!digests.empty()) result.states.push_back(std::move(digests));
   }
   return result;

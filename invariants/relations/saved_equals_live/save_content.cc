@@ -15,10 +15,14 @@ void Append(uint64_t number, std::string* bytes) {
 
 }  // namespace
 
+// Hashes, since this is kept for each kind of save until the next one, and a
+// file may have thousands of entries.
 SaveContent ContentOf(const SavedCheckpoint& checkpoint) {
   SaveContent content;
   std::string like;
   std::string digests;
+  // Two saves from different lines are of different kinds, even with equal
+  // keys: one may keep the best state and one the last.
   Append(checkpoint.call.function_id, &like);
   Append(checkpoint.call.site, &like);
   for (const SavedEntry& entry : checkpoint.entries) {
@@ -27,6 +31,7 @@ SaveContent ContentOf(const SavedCheckpoint& checkpoint) {
     like += '\n';
     if (entry.dtype.empty()) continue;  // no tensor
     content.unread |= !entry.digest;
+    // `unread` says that such a hash proves nothing.
     Append(entry.digest.value_or(0), &digests);
     if (IsFloating(entry.dtype)) {
       content.floating_elements += Elements(entry.shape);

@@ -10,6 +10,8 @@ void SavedCheckpoints::OnCheckpointEntry(const ProcessFacts& facts,
   const auto [found, added] =
       open_.try_emplace({event.call->ring, event.call->number});
   SavedCheckpoint& checkpoint = found->second;
+  // A checkpoint begins with its first entry: a call that saves nothing that is
+  // recorded is not counted.
   if (added) {
     checkpoint.call = *event.call;
     checkpoint.number = ++saved_;
@@ -40,6 +42,8 @@ void SavedCheckpoints::OnCallEnd(const ProcessFacts& facts, const Call& call,
   // The file is incomplete in any case.
   if (outcome == CallOutcome::kRaised) return;
   if (checkpoint.gaps != facts.gaps()) checkpoint.broken = facts.gap_reason();
+  // Judged against what was live at the saves before it, and only then part of
+  // that.
   OnCheckpoint(facts, checkpoint, before_);
   for (const auto& [variable, digest] : checkpoint.live) {
     before_[variable] = digest;

@@ -59,7 +59,9 @@ void ForEachLiveModel(const ProcessFacts& facts,
   }
 }
 
-// A collector of what is saved and one of what is loaded.
+// A collector of what is saved and one of what is loaded. Saving and loading
+// have records of different points, and states before a load are not those
+// before a save.
 template <typename Collector>
 class BothWays : public SeveralObservers {
  public:
@@ -89,6 +91,7 @@ class ModelsSeen : public SavedCheckpoints {
 
 class CheckpointsSeen : public BothWays<ModelsSeen> {
  public:
+  // The base keeps the addresses alone: the flags themselves are made after it.
   CheckpointsSeen() : BothWays(&saved_, &loaded_) {}
 
   void Collect(const ProcessDefinitions& definitions,
@@ -130,6 +133,8 @@ void Explain(const ProcessFacts& facts, const SavedCheckpoint& checkpoint,
              const SavedModel& model, Verdict* verdict) {
   MarkViolated(facts, checkpoint.call, verdict);
   verdict->label = "checkpoint " + std::to_string(checkpoint.number);
+  // A file may hold a model several times (live, averaged): the prefix says
+  // which is meant.
   if (!model.prefix.empty()) {
     verdict->finding.evidence.push_back("the model is saved under \"" +
                                         model.prefix + "\"");
@@ -155,7 +160,9 @@ class ModelsJudged : public SavedCheckpoints {
       for (const auto& rule : of_.judged->rules) {
         if (rule.spec.loaded != of_.loads) continue;
         Verdict verdict = NewVerdict(facts, rule.index, model.root);
-        // Had an old state been saved, it would have shown.
+        // Had an old state been saved, it would have shown. A load could have
+        // left out each of its tensors. In a save only what has changed since
+        // the one before could show an old state.
         verdict.trials = static_cast<uint32_t>(
             of_.loads ? model.variables.size()
                       : ChangedParameters(model, facts.definitions(),
@@ -180,6 +187,7 @@ class ModelsJudged : public SavedCheckpoints {
              const SavedModel& model, Verdict* verdict) const {
     std::string unread = JudgeContent(facts, model, &verdict->finding);
     if (of_.loads) verdict->finding.expected = "what was loaded";
+    // Entries that are not recorded may be tensors of this model that differ.
     if (checkpoint.left_out != 0 && unread.empty()) {
       unread = "the checkpoint has " + std::to_string(checkpoint.left_out) +
                " more entries than are recorded";

@@ -15,6 +15,7 @@ constexpr double kLeastEqual = 0.5;
 // Variables of modules by their names inside their roots.
 using Names = std::unordered_map<std::string_view, std::vector<uint32_t>>;
 
+// Other variables (what an optimizer keeps) are in no state_dict of a model.
 Names NamesOf(const ProcessDefinitions& definitions) {
   Names names;
   for (const auto& [id, info] : definitions.variables()) {
@@ -43,6 +44,8 @@ const std::vector<uint32_t>* FindNamed(const Names& names, std::string_view key,
 
 SavedAs Compare(const SavedEntry& entry, uint32_t variable,
                 const VariableInfo& info, const Digests& live) {
+  // A state that is saved in half precision, or split, has another digest
+  // without being wrong.
   if (entry.dtype != info.dtype || entry.shape != info.shape) {
     return SavedAs::kConverted;
   }
@@ -56,6 +59,7 @@ bool IsTrainable(const ProcessDefinitions& definitions, uint32_t variable) {
   return info && info->kind == VariableKind::kParameter && info->trainable;
 }
 
+// False where one of the two was not read: what may have moved tells nothing.
 bool HasMoved(uint32_t variable, const Digests& live, const Digests& before) {
   const auto now = live.find(variable);
   const auto then = before.find(variable);
@@ -63,6 +67,7 @@ bool HasMoved(uint32_t variable, const Digests& live, const Digests& before) {
          now->second != then->second;
 }
 
+// What could not be compared is counted in neither.
 struct Count {
   size_t equal = 0;
   size_t all = 0;
@@ -106,6 +111,8 @@ bool IsLiveState(const SavedModel& model, const ProcessDefinitions& definitions,
                  const Digests& live, const Digests& before) {
   Count all;
   Count moved;
+  // Trainable parameters only: frozen ones are equal in averages and old
+  // states, too.
   for (const SavedVariable& saved : model.variables) {
     if (!IsTrainable(definitions, saved.variable)) continue;
     all.Add(saved.as);

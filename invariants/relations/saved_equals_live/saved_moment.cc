@@ -90,6 +90,8 @@ class MomentOfProcess : public SavedCheckpoints {
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
     SavedCheckpoints::OnCallEnd(facts, call, outcome);
+    // A copy of the model (an average, a target network) took the state that
+    // was asked for.
     if (IsOfCategory(call, "load_state_dict")) Taken();
   }
 
@@ -106,6 +108,8 @@ class MomentOfProcess : public SavedCheckpoints {
     if (!checkpoint.broken.empty()) {
       return Tell(facts, checkpoint.broken, nullptr, nullptr);
     }
+    // Whatever it holds: the program saves here, so a state that it asks for
+    // here is for a save.
     saved_in_pause_ = true;
     const SaveContent content = ContentOf(checkpoint);
     const auto found = kept_.find(content.like);
@@ -119,6 +123,8 @@ class MomentOfProcess : public SavedCheckpoints {
     // This save has taken what was collected, unless it repeats an old state
     // alone.
     if (!repeated || HoldsAny(DigestsOf(checkpoint.live), checkpoint)) Taken();
+    // The next save of its kind is compared with this one, also where this one
+    // was not judged.
     Keep(content.like, {content.digests, checkpoint.live, steps_, facts.gaps(),
                         checkpoint.number, pause_, repeats});
   }
@@ -138,6 +144,8 @@ class MomentOfProcess : public SavedCheckpoints {
       if (trained.MostMoved()) Tell(facts, "", nullptr, nullptr);
       return 0;
     }
+    // A repeated state is meant, unless the program asked for the live one for
+    // this save, and for nothing else.
     if (!collected_ || collects_otherwise_ ||
         HoldsAny(trained.moved, checkpoint)) {
       return 0;
@@ -181,6 +189,7 @@ class MomentOfProcess : public SavedCheckpoints {
     for (const auto& [key, variables] : definitions.holds()) {
       const auto now = steps_.find(key.first);
       const auto then = last.steps.find(key.first);
+      // An optimizer that made no step since left its parameters as they were.
       if (now == steps_.end() ||
           (then != last.steps.end() && then->second == now->second)) {
         continue;
@@ -204,6 +213,8 @@ class MomentOfProcess : public SavedCheckpoints {
                       const Digests& before, Trained* trained) {
     const auto now = live.find(variable);
     const auto then = before.find(variable);
+    // A parameter that was not read at one of the two saves neither moved nor
+    // stood still.
     if (now == live.end() || then == before.end()) return;
     ++trained->read;
     if (now->second == then->second) return;
@@ -217,7 +228,8 @@ class MomentOfProcess : public SavedCheckpoints {
     return digests;
   }
 
-  // Does it hold a tensor that is live, or one of these?
+  // Does it hold a tensor that is live, or one of these? Single numbers are
+  // left out: counts of steps are equal in many states.
   static bool HoldsAny(const std::set<uint64_t>& digests,
                        const SavedCheckpoint& checkpoint) {
     return std::any_of(checkpoint.entries.begin(), checkpoint.entries.end(),
@@ -228,6 +240,8 @@ class MomentOfProcess : public SavedCheckpoints {
                        });
   }
 
+  // Is it a model, or a part of one, that some optimizer has stepped? A
+  // teacher's or an average's state is not what training changes.
   bool IsTrained(const ProcessFacts& facts, uint32_t object) const {
     const uint32_t root = RootModuleOf(facts.definitions(), object);
     return root != 0 &&
@@ -246,6 +260,7 @@ class MomentOfProcess : public SavedCheckpoints {
     }
   }
 
+  // The oldest goes: a kind of save that comes again was kept again by then.
   void Keep(uint64_t like, Kept kept) {
     kept_[like] = std::move(kept);
     if (kept_.size() <= kMostKept) return;

@@ -79,6 +79,7 @@ class ResumedOfProcess : public SavedCheckpoints {
       judged_optimizers_.clear();
     }
     if (!files_.empty()) Judge(facts, call);
+    // Each optimizer has one window behind a file: its first step.
     judged_optimizers_.insert(call.object);
   }
 
@@ -89,9 +90,12 @@ class ResumedOfProcess : public SavedCheckpoints {
         !IsOfCategory(call, "load_state_dict")) {
       return;
     }
+    // An optimizer that has no number yet is noted as 0: some optimizer took a
+    // state, and nobody knows which (HasTakenState).
     if (call.object != 0 || IsOfOptimizer(facts, call)) {
       took_.insert(call.object);
     }
+    // A part that takes its state (an encoder) counts for its model.
     const uint32_t root = RootModuleOf(facts.definitions(), call.object);
     if (root != 0) took_.insert(root);
   }
@@ -107,6 +111,8 @@ class ResumedOfProcess : public SavedCheckpoints {
     }
   }
 
+  // A load that is open at the end is followed by no step, so it has no window
+  // that could be unknown.
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {}
 
   void Fields(Archive& archive) override {
@@ -140,6 +146,7 @@ class ResumedOfProcess : public SavedCheckpoints {
     if (files_.size() == kMostFiles) files_.erase(files_.begin());
     files_.push_back({checkpoint.call, checkpoint.number, checkpoint.gaps,
                       checkpoint.left_out, std::move(content)});
+    // A further file opens a window for each optimizer once more.
     judged_optimizers_.clear();
   }
 
@@ -148,6 +155,7 @@ class ResumedOfProcess : public SavedCheckpoints {
     if (!optimizer || !HasTakenModel(facts, *optimizer)) return;
     if (HasTakenState(facts, *optimizer)) return Tell(facts, step, nullptr, "");
     for (const ReadFile& file : files_) {
+      // The first file that was left is told: a step has one verdict a rule.
       if (!IsLeft(file)) continue;
       return Tell(facts, step, &file, WhyNotSure(facts, file));
     }

@@ -72,6 +72,7 @@ class StillOfProcess : public SavedCheckpoints {
                  CallOutcome outcome) override {
     if (IsOptimizerStep(call)) ++edges_[call.object];
     SavedCheckpoints::OnCallEnd(facts, call, outcome);
+    // Behind the judgement, which asks when the save began.
     begun_.erase({call.ring, call.number});
   }
 
@@ -105,6 +106,8 @@ class StillOfProcess : public SavedCheckpoints {
   }
 
   bool IsOnAnotherThread(const Call& save) const {
+    // On the thread that steps a save and a step cannot overlap. With several
+    // such threads parameters move by design.
     return stepping_rings_.size() == 1 && *stepping_rings_.begin() != save.ring;
   }
 
@@ -113,9 +116,12 @@ class StillOfProcess : public SavedCheckpoints {
     LiveModels models;
     for (const SavedEntry& entry : checkpoint.entries) {
       const VariableInfo* live = definitions.Variable(entry.variable);
+      // Copies lie in storage of their own and have no variable: they do not
+      // move.
       if (live) models[live->root].variables.insert(entry.variable);
     }
     for (const auto& [key, variables] : definitions.holds()) {
+      // An optimizer that never stepped changes nothing, however much it holds.
       if (!edges_.count(key.first)) continue;
       for (const uint32_t variable : variables) {
         const VariableInfo* info = definitions.Variable(variable);
@@ -128,6 +134,8 @@ class StillOfProcess : public SavedCheckpoints {
     return models;
   }
 
+  // A state_dict gives references and not copies, so what is saved may move
+  // from then on, and not only from the begin of the save.
   SaveMoment Collected(const SavedCheckpoint& checkpoint, uint32_t root) const {
     const auto given = given_.find(root);
     if (given != given_.end()) return given->second;

@@ -71,6 +71,7 @@ class WholeOfProcess : public SavedCheckpoints {
     if (IsOptimizerStep(call)) JudgeAll(facts, /*cut_short=*/"");
   }
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
+    // First: saves that are still open become windows of their own.
     SavedCheckpoints::OnEnd(facts, end);
     JudgeAll(facts, end == ProcessEnd::kClean ? "" : WhoseEndWords(facts, end));
   }
@@ -114,6 +115,8 @@ class WholeOfProcess : public SavedCheckpoints {
                      const SavedModel& model) {
     const auto [found, added] = pending_.try_emplace(model.root);
     Pending& pending = found->second;
+    // The first file says when and of what the checkpoint is. No step lies
+    // between the files of one pause, so the live state is the same for all.
     if (added) {
       pending.part.root = model.root;
       pending.part.live = checkpoint.live;
@@ -126,6 +129,8 @@ class WholeOfProcess : public SavedCheckpoints {
     return pending;
   }
 
+  // Which models it would have held is not known, so one verdict a rule stands
+  // for all.
   void TellUnknown(const ProcessFacts& facts,
                    const SavedCheckpoint& checkpoint) const {
     for (const auto& rule : judged_.rules) {
@@ -178,13 +183,17 @@ class WholeOfProcess : public SavedCheckpoints {
     std::vector<uint32_t> torn =
         MissingInModules(pending.part, missing, definitions);
     if (!pending.optimizer) return torn;
+    // With an optimizer's state the file is one to go on from, and a trained
+    // parameter that is missing would begin anew.
     const std::vector<uint32_t> trained =
         MissingOfOptimizers(missing, definitions);
+    // Both lists may name a parameter.
     std::set<uint32_t> all(torn.begin(), torn.end());
     all.insert(trained.begin(), trained.end());
     return {all.begin(), all.end()};
   }
 
+  // "": what is missing is missing for certain.
   static std::string WhyTheRestMayBeThere(const ProcessFacts& facts,
                                           const Pending& pending) {
     if (pending.gaps != facts.gaps()) return facts.gap_reason();

@@ -38,6 +38,7 @@ void ReadWhat(JsonReader* reader, ChangeSpec* spec) {
   }
 }
 
+// Read behind kind and steps, which decide whether it has a meaning.
 void ReadAfter(JsonReader* reader, ChangeSpec* spec) {
   if (!reader->Has("after")) return;
   spec->after_forward = true;

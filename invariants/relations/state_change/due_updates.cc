@@ -13,12 +13,16 @@ void DueUpdates::OnStepClosed(const ProcessFacts& facts) {
                               ? ToTri(*now > *before)
                               : (now && *now > 0 ? Tri::kYes : Tri::kUnknown);
   }
+  // In a loop of its own: an optimizer comes once for each of its groups above,
+  // and each time is compared with the step before.
   for (auto& [optimizer, steps] : steps_) {
     steps = facts.clock().OptimizerSteps(optimizer);
   }
 }
 
 Tri DueUpdates::IsDue(const ProcessFacts& facts, uint32_t variable) {
+  // Made anew where a definition says so: to look through all optimizers for
+  // each variable in each step would cost their product.
   if (std::exchange(stale_, false)) {
     holders_.clear();
     for (const auto& [key, variables] : facts.definitions().holds()) {
@@ -26,6 +30,7 @@ Tri DueUpdates::IsDue(const ProcessFacts& facts, uint32_t variable) {
     }
   }
   const auto holders = holders_.find(variable);
+  // Held by none: nothing says that it should stand still.
   if (holders == holders_.end()) return Tri::kYes;
   Tri due = Tri::kNo;
   for (const auto& [optimizer, group] : holders->second) {

@@ -27,6 +27,8 @@ constexpr size_t kLeastPeriods = 3;
 class Rhythm {
  public:
   void Add(const StepChange& change) {
+    // A step that was not seen may have held a change, so no period can be told
+    // from here on.
     if (change.changed == Tri::kUnknown || change.due == Tri::kUnknown ||
         change.steps != 1) {
       broken_ = true;
@@ -94,6 +96,8 @@ class ChangesSeen : public ProcessObserver {
     if (!frozen_.empty()) {
       out->Add({Frozen().ToJson(), Scope::kExperiment, {}});
     }
+    // Roles first: a rule on a role is named as the broader one by the rule on
+    // each of its variables.
     const Roles roles = CollectRoles(definitions);
     for (const auto& [key, period] : roles) {
       if (period) CollectRole(OfRole(key, *period), out);
@@ -157,6 +161,7 @@ class ChangesSeen : public ProcessObserver {
       if (frozen_.count(variable)) period.reset();  // has a role of its own
       const auto [found, first] =
           roles.try_emplace({info->kind, info->ClassRole()}, period);
+      // One with another period, or none, takes the rule from the whole role.
       if (!first && found->second != period) found->second.reset();
     }
     return roles;
@@ -187,6 +192,8 @@ class ChangesOfProcess : public ProcessObserver {
     for (const size_t place : Named(facts, event.variable_id)) {
       Judge(facts, event, *change, place);
     }
+    // Asked at each record, while names are matched once: programs freeze and
+    // unfreeze as they train.
     if (!IsFrozen(facts, event.variable_id)) return;
     for (size_t place = 0; place < judged_->rules.size(); ++place) {
       if (judged_->rules[place].spec.role == kFrozen) {
@@ -249,12 +256,18 @@ class ChangesOfProcess : public ProcessObserver {
   void Judge(const ProcessFacts& facts, const StateEvent& event,
              const StepChange& change, size_t place) {
     const ChangeRule& rule = judged_->rules[place];
+    // Also where the step asks for nothing: a step that is not sampled is then
+    // unknown for this rule (OnMark).
     asked_.insert(place);
     uint64_t& since = since_change_[{place, event.variable_id}];
+    // Before steps are counted: a period goes on behind a pause where it was,
+    // as in Rhythm.
     if (!IsAsked(facts, rule.spec, event.variable_id, change)) return;
     Verdict verdict = NewVerdict(facts, rule.index, event.variable_id);
     verdict.step = static_cast<int64_t>(change.step);
     if (change.changed == Tri::kUnknown) {
+      // The change may have been in this step: the count begins anew with the
+      // next one that is seen.
       since = 0;
       MarkUnknown(change.reason, &verdict);
       return judged_->sink->OnVerdict(verdict);
@@ -265,6 +278,7 @@ class ChangesOfProcess : public ProcessObserver {
     // Where nothing changes at all, that this one stands still shows nothing.
     verdict.varied = rule.spec.steps > 0 || change.others_changed;
     if (changed != *wanted) {
+      // Its rate was not seen: with 0 it would not be asked to change.
       if (!changed && change.due == Tri::kUnknown) {
         MarkUnknown("the learning rate was not recorded", &verdict);
       } else {

@@ -38,6 +38,8 @@ std::optional<StepChange> StepEndChanges::OnState(const ProcessFacts& facts,
   } else {
     change.changed = ToTri(event.data != *last.data);
   }
+  // Not counting the variable itself, which may be among those of the step
+  // before. Two steps, since records of this one are still to come.
   change.others_changed =
       changed_before_ + changed_now_ > (change.changed == Tri::kYes ? 1 : 0);
   changed_now_ += change.changed == Tri::kYes;

@@ -31,6 +31,7 @@ bool StartsWith(std::string_view text, std::string_view prefix) {
 }  // namespace
 
 std::string OurFunctionName(std::string_view name) {
+  // No prefix begins another one, so one fits at most.
   for (const Prefix& prefix : kFunctionPrefixes) {
     if (!StartsWith(name, prefix.theirs)) continue;
     return std::string(prefix.ours) +

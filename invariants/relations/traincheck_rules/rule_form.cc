@@ -36,6 +36,8 @@ struct RelationForm {
   std::vector<const char*> groups;
 };
 
+// What params a relation takes, in their order, and the groups of its
+// precondition, its own condition first.
 const RelationForm* FindForm(const std::string& relation) {
   static const auto* const kForms = new std::vector<RelationForm>{
       {"APIContainRelation",
@@ -76,6 +78,7 @@ void ReadBool(const char* key, JsonReader* reader) {
   if (!value.is_boolean()) reader->Fail(key, "neither true nor false");
 }
 
+// Any value: null is the value None, and an absent key is not checked.
 void ReadIfThere(const char* key, JsonReader* reader) {
   if (reader->Has(key)) reader->Any(key);
 }
@@ -89,6 +92,7 @@ void ReadArguments(JsonReader* param) {
   if (reader.Has("func_name")) reader.String("func_name");
   for (const auto& [name, value] : named.items()) {
     if (value.is_object() && value.size() == 1) continue;
+    // Foreign text is quoted up to 64 bytes, however long it is in the file.
     reader.Fail("args", "\"" + name.substr(0, 64) +
                             "\" is not an object of one type and its value");
   }
@@ -149,6 +153,8 @@ absl::Status CheckParam(const json& param, unsigned wanted,
   if ((known->kind & wanted) == 0) {
     reader.Fail("param_type", type + " does not stand here in this relation");
   }
+  // The keys of its kind are read even where it does not stand here: else they
+  // would be reported as unknown.
   if (known->kind == kApi) ReadApi(&reader);
   if (known->kind == kVariable) ReadVariable(type == "VarNameParam", &reader);
   if (known->kind == kInputOutput) ReadInputOutput(&reader);
@@ -183,6 +189,7 @@ absl::Status CheckClause(const json& clause, const std::string& path) {
   }
   ReadName("prop_name", &reader);
   const json& keys = reader.Any("additional_path");
+  // TrainCheck writes None as a text here, and as null in params.
   if (!keys.is_null() && keys != "None" && !IsPath(keys)) {
     reader.Fail("additional_path", "neither \"None\" nor a list of keys");
   }
@@ -245,7 +252,8 @@ bool IsTorchs(const json& name) {
   return absl::StartsWith(name.get_ref<const std::string&>(), "torch.");
 }
 
-// Does a clause of the group fix the name of a variable?
+// Does a clause of the group fix the name of a variable? A variable's name is
+// one of the user's program, and no other program has it.
 bool FixesName(const json& group) {
   for (const json& alternative : group.at("preconditions")) {
     const json& clauses = alternative.at("clauses");
@@ -272,6 +280,7 @@ absl::Status CheckRuleForm(const json& rule, const std::string& path) {
   }
   const json& params = reader.Array("params");
   const json& precondition = reader.Object("precondition");
+  // From here on params are a list and the precondition is an object.
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   absl::Status status = CheckParams(params, *form, reader.PathOf("params"));
   if (!status.ok()) return status;
@@ -283,6 +292,7 @@ bool NamesTorchOnly(const json& rule) {
     for (const char* key : {"api_full_name", "api_name", "var_type"}) {
       if (param.contains(key) && !IsTorchs(param.at(key))) return false;
     }
+    // The name of a variable is the program's, whatever its type.
     if (param.contains("var_name")) return false;
   }
   for (const json& group : rule.at("precondition")) {

@@ -11,10 +11,12 @@ namespace {
 
 using nlohmann::json;
 
+// A constant in a file may be of any length, and the words are for people.
 constexpr size_t kMaxValueBytes = 80;
 
 std::string Text(const json& name) { return name.get<std::string>(); }
 
+// By our name, under which users find the function in what the agent records.
 std::string Function(const json& param) {
   return OurFunctionName(Text(param.at("api_full_name")));
 }
@@ -77,6 +79,7 @@ constexpr Symbol kSymbols[] = {
     {"anything", "anything"},
 };
 
+// Ends of a change are values or one of TrainCheck's symbols for many values.
 std::string ChangeEnd(const json& value) {
   for (const Symbol& symbol : kSymbols) {
     if (value == symbol.name) return symbol.words;
@@ -104,6 +107,7 @@ std::string Contain(const json& params) {
 }
 
 std::string Consistency(const json& params) {
+  // One kind of variable with itself: "equals itself" would say nothing.
   if (params[0] == params[1]) {
     return "Variables agree: " + Variable(params[0]) +
            " equals that of each other one.";
@@ -118,6 +122,8 @@ std::string Chain(const json& params) {
   return Join(names, ", then ");
 }
 
+// With two, the window in which the first is asked for is said as well; a chain
+// is a list of such pairs.
 std::string Cover(const json& params) {
   if (params.size() > 2) {
     return "Each of these is called before the next is: " + Chain(params) + ".";
@@ -249,6 +255,7 @@ std::string Group(const json& group) {
 std::string DescribeRule(const json& rule) {
   std::string text;
   for (const Words& words : kWords) {
+    // CheckRuleForm knows the same relations, so one of them matches.
     if (rule.at("relation") == words.relation) {
       text = words.of(rule.at("params"));
     }

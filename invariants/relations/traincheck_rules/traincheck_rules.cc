@@ -34,6 +34,8 @@ class Unjudged : public RunObserver {
    public:
     explicit Process(const Unjudged* run) : run_(run) {}
 
+    // One verdict a process: users see that the rule was there and was not
+    // judged.
     void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
       for (const Reason& reason : run_->reasons_) {
         Verdict verdict = NewVerdict(facts, reason.rule, /*object=*/0);
@@ -105,6 +107,8 @@ class Translated : public RunObserver, private RuleSink {
   void Fields(Archive& archive) override { evaluator_->Fields(archive); }
 
  private:
+  // The finding stays as the native rule's, only the number is the imported
+  // one's. Examples are not wanted: nothing is learned of imported rules.
   void OnVerdict(const Verdict& verdict) override {
     Verdict mine = verdict;
     mine.rule = imported_[verdict.rule];
@@ -137,11 +141,14 @@ class TrainCheckRelation : public Relation {
                                 const std::string& path) const override {
     absl::Status status = CheckRuleForm(parameters, path);
     if (!status.ok()) return status;
+    // A rule that is well formed is kept, even if nothing here can judge it: it
+    // is shown as unknown with its reason.
     Translation translation = TranslateRule(parameters);
     std::vector<JudgedRule> natives;
     for (NativeRule& native : translation.rules) {
       const auto rule = native_->Parse(native.parameters, "");
       if (rule.ok()) {
+        // The evaluator gives the numbers (Translated::Add).
         natives.push_back({0, *rule, std::move(native.precondition)});
         continue;
       }
@@ -162,8 +169,10 @@ class TrainCheckRelation : public Relation {
   std::unique_ptr<RunObserver> NewEvaluator(
       const std::vector<JudgedRule>& rules, RuleSink* sink) const override {
     auto translated = std::make_unique<Translated>(sink);
+    // Each rule goes to one of the two parts.
     std::vector<Unjudged::Reason> reasons;
     for (const JudgedRule& judged : rules) {
+      // The cast is safe: Parse of this relation made the rules (relation.h).
       const auto& rule = static_cast<const ImportedRule&>(*judged.rule);
       for (const JudgedRule& native : rule.natives()) {
         translated->Add(judged.number, native);

@@ -11,6 +11,8 @@ namespace {
 
 using nlohmann::json;
 
+// Names nothing of the single rule: a summary counts equal reasons
+// (Translation::why_not).
 Translation NotJudged(const std::string& what, const std::string& why) {
   return {{}, "an imported " + what + " is not judged on runs of ours: " + why};
 }
@@ -39,6 +41,8 @@ std::set<std::string> OurStages(const json& values) {
       stages.insert(stage.ours);
       known = true;
     }
+    // Without this stage the native rules would ask for less than the imported
+    // one.
     if (!known) return {};
   }
   return stages;
@@ -48,6 +52,7 @@ std::set<std::string> OurStages(const json& values) {
 // native form. `why` is set then.
 std::vector<Precondition> Preconditions(const json& group, std::string* why) {
   const json& alternatives = group.at("preconditions");
+  // A condition that must not hold has no form in a Precondition.
   if (group.at("inverted").get<bool>()) {
     *why = "its precondition is inverted";
     return {};

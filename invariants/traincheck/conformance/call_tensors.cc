@@ -14,6 +14,8 @@ namespace {
 // Taken out of what is returned, in this spelling only.
 constexpr absl::string_view kLeftOut = "_TRAINCHECK_data_ID";
 
+// TrainCheck's own test. Unlike IsTensorClass, by which traces are imported, it
+// takes every type of torch with "Tensor" in its name.
 bool IsTensorType(absl::string_view type) {
   static constexpr absl::string_view kTorch = "torch.";
   if (absl::StrContains(type, "Parameter")) return true;
@@ -80,6 +82,7 @@ absl::StatusOr<PyValue> ReturnedTensors(const CallEnds& ends,
   return table->pool().List(std::move(tensors));
 }
 
+// An InputOutputParam counts the tensors in this order.
 absl::StatusOr<PyValue> InputTensors(const CallEnds& ends, TraceTable* table) {
   PyList tensors;
   for (const char* column : {"args", "kwargs"}) {

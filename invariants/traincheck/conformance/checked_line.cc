@@ -8,6 +8,7 @@ namespace {
 
 using nlohmann::json;
 
+// Absent and null are two things: see LineParam.
 std::optional<PyValue> Optional(const json& param, const char* key,
                                 PyPool* pool) {
   const auto found = param.find(key);
@@ -58,6 +59,7 @@ LineParam ReadParam(const json& param, PyPool* pool) {
 
 }  // namespace
 
+// CheckRuleForm has found the keys that are taken for granted here and above.
 absl::StatusOr<CheckedLine> ReadCheckedLine(const json& rule,
                                             TraceTable* table) {
   CheckedLine line;

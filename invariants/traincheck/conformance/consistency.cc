@@ -10,6 +10,7 @@ namespace traincheck {
 
 namespace {
 
+// States that overlap by this share or less are not compared there.
 constexpr double kLeastOverlap = 0.01;
 
 // The attribute of each variable of a type.
@@ -132,6 +133,8 @@ LineResult CheckConsistency(const CheckedLine& line, ConformanceTrace* trace) {
   // The order of states and variables is TrainCheck's, because the first pair
   // that differs ends the check and is what is reported.
   Comparison comparison(line.conditions.at("var"), trace->contexts());
+  // The cost is states times variables, and not states times states:
+  // AgreeWithAll finds those that overlap by bisection.
   for (const PlacedState& placed : ByEnd(attributes)) {
     // Each pair of variables once, and none with itself.
     const size_t first = same ? placed.variable + 1 : 0;

@@ -48,12 +48,14 @@ absl::StatusOr<bool> Satisfies(const Symbol& symbol, const PyValue& value) {
         symbol.name, " is asked of ", PyValueText(value), ", not a number"));
   }
   bool nan = false;
+  // A number has an order with 0: NaN is not a number here (PyValue::Float).
   const int order = *ComparePyValues(value, PyValue::Integer(0), &nan);
   return order < 0 ? symbol.below : order > 0 ? symbol.above : symbol.zero;
 }
 
 absl::StatusOr<bool> EndMatches(const std::optional<PyValue>& expected,
                                 const PyValue& value) {
+  // An equal value first: a text may be the name of a symbol.
   if (!expected || *expected == value) return true;
   const Symbol* symbol = FindSymbol(*expected);
   if (symbol == nullptr) return false;
@@ -62,6 +64,8 @@ absl::StatusOr<bool> EndMatches(const std::optional<PyValue>& expected,
 
 absl::StatusOr<bool> Matches(const LineParam& child,
                              const AttributeChange& change) {
+  // The value behind the change only where the one before fits: what TrainCheck
+  // does not evaluate cannot stop it.
   absl::StatusOr<bool> before = EndMatches(child.before, change.before->value);
   if (!before.ok() || !*before) return before;
   return EndMatches(child.after, change.after->value);

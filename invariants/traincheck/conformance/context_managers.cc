@@ -80,6 +80,7 @@ class ContextManagers::Finder {
           absl::EndsWith(*row.function, kInit)) {
         inits_[*row.function].push_back(&row);
       }
+      // A context is active from the end of __enter__ to the begin of __exit__.
       const bool edge = row.kind == TraceLineKind::kCallBegin
                             ? absl::EndsWith(*row.function, kExit)
                             : row.kind == TraceLineKind::kCallEnd &&
@@ -163,6 +164,8 @@ absl::Status ContextManagers::WriteActive(
   const auto contexts = by_thread_.find(first.in());
   if (contexts == by_thread_.end()) return absl::OkStatus();
   for (const Context& context : contexts->second) {
+    // Those of the first record count for all, whenever the others are: so it
+    // is there.
     if (first.time < context.from || first.time > context.to) continue;
     if (context.input.absent()) {
       return absl::FailedPreconditionError(

@@ -94,6 +94,7 @@ struct StepCalls {
 
 absl::StatusOr<bool> SameArguments(const DistinctCall& a,
                                    const DistinctCall& b) {
+  // What is not recorded is the same as nothing else.
   if (a.args.absent() || b.args.absent()) return false;
   if (a.args.kind() != PyValue::Kind::kObject ||
       b.args.kind() != PyValue::Kind::kObject) {
@@ -105,7 +106,8 @@ absl::StatusOr<bool> SameArguments(const DistinctCall& a,
 }
 
 // The first two calls with the same arguments: TrainCheck compares threads with
-// each other first, then the calls of each.
+// each other first, then the calls of each. All pairs of a step, as there: what
+// is reported is the first of them.
 absl::StatusOr<LineFinding> CompareStep(const StepCalls& step) {
   const auto compare =
       [](const DistinctCall& a,

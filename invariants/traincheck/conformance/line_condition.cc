@@ -50,6 +50,7 @@ absl::StatusOr<LineClause> ReadClause(const json& clause, TraceTable* table) {
   const auto* type = std::find_if(
       std::begin(kTypes), std::end(kTypes),
       [&](const TypeName& known) { return clause.at("type") == known.name; });
+  // CheckRuleForm has refused all other types.
   read.type = type->type;
   const json& path = clause.at("additional_path");
   if (path.is_null()) return Unreadable("a clause whose path is null");

@@ -59,6 +59,8 @@ TracePlace PlaceOf(const TableRow& row, const TraceTable& table) {
 
 void Judge(const json& rule, ConformanceTrace* trace, JudgedLine* line) {
   LineResult result = CheckLine(rule, trace);
+  // Where TrainCheck ends with an error, this line alone has no verdict. Those
+  // behind it are judged all the same.
   if (!result.ok()) {
     line->verdict = LineVerdict::kNotCheckable;
     line->reason = std::string(result.status().message());
@@ -85,6 +87,8 @@ absl::StatusOr<OfflineCheck> CheckOfflineUntrusted(
   const absl::StatusOr<std::unique_ptr<ConformanceTrace>> trace =
       ConformanceTrace::Load(*std::move(table));
   if (!trace.ok()) check.refused = std::string(trace.status().message());
+  // One after the other, in the order of the file: what a line writes into
+  // records is seen by those behind it (trace_record.h).
   for (const RuleLine& rule : rules) {
     JudgedLine& line = check.lines.emplace_back();
     line.line = rule.number;

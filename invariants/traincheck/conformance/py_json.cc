@@ -162,6 +162,7 @@ class Builder : public nlohmann::json_sax<json> {
 absl::StatusOr<PyValue> ParsePyJsonUntrusted(absl::string_view text,
                                              PyPool* pool) {
   std::string replaced;
+  // Most lines have none of these words and are parsed as they are.
   const bool python = HasPythonNumber(text);
   if (python) {
     replaced = ReplacePythonNumbers(text);

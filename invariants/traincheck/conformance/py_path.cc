@@ -37,6 +37,8 @@ PyLookup PyItem(const PyValue& container, const PyValue& key) {
   return {list[static_cast<size_t>(at)], false};
 }
 
+// Keys of a dict, items of a list, parts of a text: `in` of anything else
+// raises.
 PyContained PyContains(const PyValue& container, const PyValue& key) {
   bool has = false;
   switch (container.kind()) {

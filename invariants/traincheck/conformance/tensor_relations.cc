@@ -49,6 +49,8 @@ LineResult CheckCalls(const CheckedLine& line, const std::string& function,
 absl::StatusOr<PyLookup> ValueIn(const PyValue& tensors,
                                  const LineParam& param) {
   PyLookup found = PyItem(tensors, param.index);
+  // A path that is not a list is an error there, once there is a tensor in
+  // which it would be followed.
   if (found.value && param.path.kind() != PyValue::Kind::kList) found = {};
   if (found.value) {
     for (const PyValue& key : param.path.list()) {
@@ -98,6 +100,7 @@ LineResult CheckOutput(const CheckedLine& line, ConformanceTrace* trace) {
   const auto ask = [&](const CallEnds& ends) -> CallOutcome {
     const absl::StatusOr<PyValue>& tensors = trace->tensors().Returned(ends);
     if (!tensors.ok()) return tensors.status();
+    // A call without a tensor fails there, and is not passed over.
     if (tensors->list().empty()) return std::string("it returns no tensor");
     for (const PyValue& tensor : tensors->list()) {
       const std::optional<PyValue> value = PyItem(tensor, name).value;
@@ -116,6 +119,8 @@ LineResult CheckOutput(const CheckedLine& line, ConformanceTrace* trace) {
   return CheckCalls(line, line.params[0].name, trace, ask);
 }
 
+// params: a value of an input, the function, a value of an output. A call that
+// lacks one of the values does not count.
 LineResult CheckInputOutput(const CheckedLine& line, ConformanceTrace* trace) {
   const LineParam& input = line.params[0];
   const LineParam& output = line.params[2];
@@ -139,6 +144,9 @@ LineResult CheckInputOutput(const CheckedLine& line, ConformanceTrace* trace) {
   return CheckCalls(line, line.params[1].name, trace, ask);
 }
 
+// params: what must not be less, the function, what must not be greater. One of
+// the two is an argument. Unlike with inputs and outputs, a value that is
+// missing ends TrainCheck.
 LineResult CheckThreshold(const CheckedLine& line, ConformanceTrace* trace) {
   const LineParam& larger = line.params[0];
   const LineParam& smaller = line.params[2];

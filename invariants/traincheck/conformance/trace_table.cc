@@ -222,6 +222,7 @@ class TraceTable::Reader {
     if (!attribute.empty()) column.attribute = table_.pool_.Intern(attribute);
     const auto number = static_cast<uint32_t>(table_.columns_.size());
     table_.columns_.push_back(column);
+    // The key is the interned text, which lives as long as the table.
     table_.by_name_.emplace(*column.name, number);
     return number;
   }

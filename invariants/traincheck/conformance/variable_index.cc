@@ -16,6 +16,8 @@ void SortByTime(Changes* changes) {
                    });
 }
 
+// By bisection in time, and then in TrainCheck's order: a change that ends its
+// check must come where it comes there.
 Changes InSpan(const Changes& by_time, const CallSpan& span) {
   Changes found;
   for (auto at =
@@ -38,6 +40,8 @@ void Take(const PyValue& value, const TableRow& row,
           FollowedAttribute* attribute) {
   std::vector<AttributeState>& states = attribute->states;
   if (states.empty() || states.back().value != value) {
+    // States follow each other without a hole, so that those of a time are
+    // found by bisection.
     if (!states.empty()) states.back().to = row.time;
     AttributeState state;
     state.value = value;
@@ -82,6 +86,7 @@ VariableIndex::VariableIndex(const TraceTable& table)
         [](const TableRow* a, const TableRow* b) { return a->time < b->time; });
     Follow(table, place.second, &variables_[place.first]);
   }
+  // Behind all states: changes point to them.
   IndexChanges();
 }
 
