@@ -25,6 +25,10 @@ class Sight {
 
   const Caller& caller() const { return caller_; }
 
+  // What was seen before counts no more: a run that was deleted gives its id
+  // free to others. For calls that stay.
+  void LookAnew() { seen_.clear(); }
+
   // Also if there is no such run.
   bool SeesRun(const std::string& run);
   // OK, or NotFound as for a run that is not there.

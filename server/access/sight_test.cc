@@ -14,10 +14,13 @@ class SightTest : public RegistryTest {
     Begin("of-admins", "");
   }
 
-  void Begin(const std::string& run, const std::string& owner) {
+  static v1::Hello HelloOf(const std::string& run) {
     v1::Hello hello = MakeHello(1);
     hello.set_run(run);
-    EXPECT_TRUE(registry_->Open(hello, nullptr, owner).ok());
+    return hello;
+  }
+  void Begin(const std::string& run, const std::string& owner) {
+    EXPECT_TRUE(registry_->Open(HelloOf(run), nullptr, owner).ok());
   }
   Sight Of(v1::Role role, const std::string& owner) {
     return Sight({role, owner, "token"}, registry_.get());
@@ -42,6 +45,21 @@ TEST_F(SightTest, ARunThatBeginsLaterIsLookedAtThen) {
   EXPECT_TRUE(alice.SeesRun("later"));
   Begin("later", "bob");
   EXPECT_FALSE(alice.SeesRun("later"));
+}
+
+TEST_F(SightTest, TheIdOfADeletedRunMayBecomeAnothers) {
+  Sight alice = Of(v1::ROLE_VIEWER, "alice");
+  ASSERT_TRUE(alice.SeesRun("of-alice"));
+  const auto stream = registry_->Open(HelloOf("of-alice"), nullptr, "alice");
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  End(stream->stream, v1::END_KIND_CLEAN);
+  ASSERT_TRUE(store_->WriteAndWait(WriteSet(), absl::Minutes(1)).ok());
+  const RunPins pins;
+  ASSERT_TRUE(registry_->Withdraw("of-alice", pins).ok());
+  registry_->Release("of-alice", /*deleted=*/true);
+  Begin("of-alice", "bob");
+  alice.LookAnew();
+  EXPECT_FALSE(alice.SeesRun("of-alice"));
 }
 
 TEST_F(SightTest, ListsHaveWhatIsSeen) {

@@ -33,6 +33,7 @@ absl::StatusOr<bool> ViolationWatch::Look(const Client& client) {
       return absl::UnavailableError("traincheckd is stopping");
     }
     // A run that had not begun may be another's, and tokens are revoked.
+    sight_.LookAnew();
     absl::Status may = use_.gate->CheckStillValid(sight_.caller());
     if (may.ok()) may = sight_.CheckRun(run_);
     if (!may.ok()) return may;

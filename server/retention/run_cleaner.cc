@@ -44,6 +44,9 @@ absl::StatusOr<v1::DeleteRunReply> RunCleaner::Delete(const std::string& run) {
   WriteSet deletions;
   DeleteAllOf(withdrawn->number, &deletions);
   absl::Status erased = use_.store->Erase(deletions);
+  // What is still queued comes behind that, and would bring the run back at the
+  // daemon's next start. The number of a run is never given to another.
+  if (erased.ok() && !settled.ok()) use_.store->Write(deletions, nullptr);
   // Before the id is free again for another run.
   if (erased.ok()) use_.board->Remove(run);
   use_.registry->Release(run, erased.ok());
