@@ -78,13 +78,15 @@ bool ReadSome(int fd, std::string* text) {
 // False: the time is over.
 bool ReadBoth(const Pipe& out, const Pipe& err, Clock::time_point deadline,
               TrialResult* result) {
+  int err_fd = err.reader();
   while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         deadline - Clock::now());
     if (left.count() <= 0) return false;
-    pollfd ends[] = {{out.reader(), POLLIN, 0}, {err.reader(), POLLIN, 0}};
+    pollfd ends[] = {{out.reader(), POLLIN, 0}, {err_fd, POLLIN, 0}};
     if (poll(ends, 2, static_cast<int>(left.count())) <= 0) continue;
-    if ((ends[1].revents & POLLIN) != 0) ReadSome(err.reader(), &result->err);
+    // A closed end is always ready, so it is asked no more (-1: poll skips it).
+    if (ends[1].revents != 0 && !ReadSome(err_fd, &result->err)) err_fd = -1;
     if (ends[0].revents != 0 && !ReadSome(out.reader(), &result->out)) {
       return true;
     }

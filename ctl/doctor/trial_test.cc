@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 namespace traincheck::ctl {
 namespace {
 
@@ -29,6 +31,18 @@ TEST(RunTrial, DoesNotWaitForWhoKeepsStderr) {
                {"PATH=/usr/bin:/bin"}, std::chrono::seconds(50));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->code, 0);
+}
+
+// A closed pipe is always ready: whoever goes on asking it burns a processor.
+TEST(RunTrial, SleepsWhereStderrIsClosed) {
+  const std::clock_t before = std::clock();
+  const auto result =
+      RunTrial({"/bin/sh", "-c", "exec 2>&-; sleep 3; echo end"},
+               {"PATH=/usr/bin:/bin"}, std::chrono::seconds(50));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->out, "end\n");
+  // Of three seconds.
+  EXPECT_LT(std::clock() - before, CLOCKS_PER_SEC);
 }
 
 TEST(RunTrial, EndsWhatDoesNotEnd) {

@@ -11,8 +11,8 @@
 namespace traincheck::ctl {
 namespace {
 
-// A hundred years: what is longer is no end.
-constexpr uint64_t kMaxSpanNs = uint64_t{36525} * 86400 * 1'000'000'000;
+// A hundred years: what is longer is no end, and in nanoseconds may not fit.
+constexpr uint64_t kMaxSpanS = uint64_t{36525} * 86400;
 
 // 0: not a unit.
 uint64_t SecondsOf(char unit) {
@@ -37,7 +37,7 @@ std::optional<uint64_t> ParseSpan(const std::string& text) {
   if (unit == 0 || !absl::SimpleAtoi(text.substr(0, text.size() - 1), &count)) {
     return std::nullopt;
   }
-  return count * unit * 1'000'000'000;
+  return std::min(count * unit, kMaxSpanS) * 1'000'000'000;
 }
 
 // In UTC, unless the text has a zone: job hosts and laptops differ in theirs.
@@ -72,7 +72,7 @@ absl::StatusOr<uint64_t> ParseUntil(const std::string& text,
                                     uint64_t now_unix_ns) {
   uint64_t until = 0;
   if (const std::optional<uint64_t> span = ParseSpan(text)) {
-    until = now_unix_ns + std::min(*span, kMaxSpanNs);
+    until = now_unix_ns + *span;
   } else if (const std::optional<uint64_t> time = ParseDate(text)) {
     until = *time;
   } else {
