@@ -47,8 +47,10 @@ Ref KeywordDict(const CallArguments& arguments) {
   const Py_ssize_t named =
       arguments.names == nullptr ? 0 : PyTuple_Size(arguments.names);
   for (Py_ssize_t i = 0; dict && i < named; ++i) {
-    PyDict_SetItem(dict.get(), PyTuple_GetItem(arguments.names, i),
-                   arguments.values[count + i]);
+    if (PyDict_SetItem(dict.get(), PyTuple_GetItem(arguments.names, i),
+                       arguments.values[count + i]) != 0) {
+      return Ref();
+    }
   }
   return dict;
 }

@@ -1,7 +1,7 @@
 #include "agent/capture/process_identity.h"
 
-#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "agent/capture/run_name.h"
 
@@ -38,31 +38,28 @@ std::string PathInRepository(const System& system, uint32_t pid,
 
 // `pid`: the process that was started with these arguments.
 std::string ExperimentOf(const System& system, uint32_t pid,
-                         const std::vector<std::string>& arguments,
-                         std::string script) {
+                         const Script& started) {
   std::string given = system.environment("TRAINCHECK_EXPERIMENT");
   if (!given.empty()) return given;
+  std::string script = started.name;
   if (script.empty() || script == "-c") return "python";
   const std::string notebook = VariableOf(system, pid, kNotebook);
-  bool is_module =
-      std::find(arguments.begin(), arguments.end(), "-m") != arguments.end() &&
-      script.find('/') == std::string::npos;
   if (fs::path(script).stem() == kKernel && !notebook.empty()) {
     script = notebook;
-    is_module = false;
+  } else if (started.is_module) {
+    return script;
   }
-  if (is_module) return script;
   const std::string path = PathInRepository(system, pid, script);
   return path.empty() ? fs::path(script).stem().string() : WithoutEnding(path);
 }
 
 }  // namespace
 
-std::string ScriptOf(const std::vector<std::string>& arguments) {
+Script ScriptOf(const std::vector<std::string>& arguments) {
   for (size_t i = 1; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    if (argument.empty() || argument == "-") return "";
-    if (argument[0] != '-') return argument;
+    if (argument.empty() || argument == "-") return {};
+    if (argument[0] != '-') return {argument};
     if (argument[1] == '-') {  // --check-hash-based-pycs takes a value
       if (argument == "--check-hash-based-pycs") ++i;
       continue;
@@ -71,15 +68,15 @@ std::string ScriptOf(const std::vector<std::string>& arguments) {
     // follows, in this argument or the next.
     const size_t taker = argument.find_first_of("cmXW", 1);
     if (taker == std::string::npos) continue;
-    if (argument[taker] == 'c') return "-c";
+    if (argument[taker] == 'c') return {"-c"};
     const bool joined = taker + 1 < argument.size();
     if (argument[taker] == 'm') {
-      if (joined) return argument.substr(taker + 1);
-      return i + 1 < arguments.size() ? arguments[i + 1] : "";
+      if (joined) return {argument.substr(taker + 1), true};
+      return {i + 1 < arguments.size() ? arguments[i + 1] : "", true};
     }
     if (!joined) ++i;
   }
-  return "";
+  return {};
 }
 
 ProcessIdentity IdentifyProcess(const System& system) {
@@ -95,8 +92,9 @@ ProcessIdentity IdentifyProcess(const System& system) {
   identity.start_ticks = stat.start_ticks;
   identity.parent_pid = stat.parent;
   identity.parent_ticks = ReadStat(system, stat.parent).start_ticks;
-  identity.script = ScriptOf(arguments);
-  identity.experiment = ExperimentOf(system, top, arguments, identity.script);
+  Script script = ScriptOf(arguments);
+  identity.experiment = ExperimentOf(system, top, script);
+  identity.script = std::move(script.name);
   if (const auto owner = RankAbove(system)) {
     identity.owner_pid = owner->pid;
     identity.owner_ticks = ReadStat(system, owner->pid).start_ticks;

@@ -57,9 +57,16 @@ ProcessIdentity IdentifyProcess(const System& system);
 ProcessIdentity IdentifyForkedChild(const System& system,
                                     const ProcessIdentity& ancestor);
 
-// What Python was told to run: a script's path, the module after -m, "-c" or
-// "" for an interactive interpreter. `arguments` as in /proc/PID/cmdline.
-std::string ScriptOf(const std::vector<std::string>& arguments);
+// What Python was told to run.
+struct Script {
+  // A script's path, the module after -m, "-c" or "" for an interactive
+  // interpreter.
+  std::string name;
+  bool is_module = false;
+};
+
+// `arguments` as in /proc/PID/cmdline.
+Script ScriptOf(const std::vector<std::string>& arguments);
 
 }  // namespace traincheck::agent
 

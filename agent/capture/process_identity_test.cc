@@ -161,22 +161,29 @@ TEST(ProcessIdentity, ForkedChildIsOwnedAndKeepsTheRun) {
 }
 
 TEST(ProcessIdentity, ScriptsAreFoundBehindPythonsOptions) {
-  EXPECT_EQ(ScriptOf({"python3", "-u", "train.py", "-m", "x"}), "train.py");
-  EXPECT_EQ(ScriptOf({"python3", "-X", "dev", "-W", "error", "t.py"}), "t.py");
-  EXPECT_EQ(ScriptOf({"python3", "-Xdev", "-uB", "t.py"}), "t.py");
-  EXPECT_EQ(ScriptOf({"python3", "-m", "pkg.train", "a"}), "pkg.train");
-  EXPECT_EQ(ScriptOf({"python3", "-um", "pkg.train"}), "pkg.train");
-  EXPECT_EQ(ScriptOf({"python3", "-c", "import torch"}), "-c");
-  EXPECT_EQ(ScriptOf({"python3"}), "");
-  EXPECT_EQ(ScriptOf({"python3", "-"}), "");
+  EXPECT_EQ(ScriptOf({"python3", "-u", "train.py", "-m", "x"}).name,
+            "train.py");
+  EXPECT_EQ(ScriptOf({"python3", "-X", "dev", "-W", "error", "t.py"}).name,
+            "t.py");
+  EXPECT_EQ(ScriptOf({"python3", "-Xdev", "-uB", "t.py"}).name, "t.py");
+  EXPECT_EQ(ScriptOf({"python3", "-m", "pkg.train", "a"}).name, "pkg.train");
+  EXPECT_EQ(ScriptOf({"python3", "-um", "pkg.train"}).name, "pkg.train");
+  EXPECT_EQ(ScriptOf({"python3", "-c", "import torch"}).name, "-c");
+  EXPECT_EQ(ScriptOf({"python3"}).name, "");
+  EXPECT_EQ(ScriptOf({"python3", "-"}).name, "");
 }
 
 TEST(ProcessIdentity, ModuleNamesTheExperiment) {
   FakeSystem system;
   system.Process(100, 1, 5000, {"python3", "-m", "pkg.train"});
   EXPECT_EQ(IdentifyProcess(system.Get(100)).experiment, "pkg.train");
+  system.Process(100, 1, 5000, {"python3", "-um", "pkg.train", "a/b.py"});
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).experiment, "pkg.train");
   system.Process(100, 1, 5000, {"python3", "-c", "pass"});
   EXPECT_EQ(IdentifyProcess(system.Get(100)).experiment, "python");
+  // An option of the script's own.
+  system.Process(100, 1, 5000, {"python3", "train.py", "-m", "resnet"});
+  EXPECT_EQ(IdentifyProcess(system.Get(100)).experiment, "train");
 }
 
 TEST(ProcessIdentity, AScriptOfARepositoryIsNamedByItsPathThere) {
