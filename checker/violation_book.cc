@@ -211,7 +211,11 @@ void ViolationBook::EndProcess(uint32_t process, uint32_t attempt,
       // incident has to be found by other steps than before.
       parts_[entry.number].id.clear();
       // It is shown in another step from here on (Render).
-      if (part.last_step > made) changed_.insert(key);
+      if (part.last_step > made) {
+        changed_.insert(key);
+        // And may belong to another incident, as in a check that begins anew.
+        regroup_ = true;
+      }
     }
   }
 }

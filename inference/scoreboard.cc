@@ -43,7 +43,6 @@ uint64_t UnitOf(const Verdict& verdict) {
 }  // namespace
 
 void ExampleTable::Add(const Key& key, const WeightedExample& example) {
-  refuted_ |= !example.holds;
   const auto [found, added] = examples_.emplace(key, example);
   if (!added) {
     found->second.windows += example.windows;
@@ -61,7 +60,6 @@ void ExampleTable::Add(const Example& example) {
 }
 
 void ExampleTable::Merge(const ExampleTable& other) {
-  refuted_ |= other.refuted_;
   for (const auto& [key, example] : other.examples_) Add(key, example);
 }
 

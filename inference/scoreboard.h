@@ -33,14 +33,12 @@ class ExampleTable {
 
   void Add(const Example& example);
   void Merge(const ExampleTable& other);
-  bool HasRefutation() const { return refuted_; }
   std::vector<WeightedExample> Take() const;
 
  private:
   using Key = std::pair<uint64_t, std::string>;
   void Add(const Key& key, const WeightedExample& example);
 
-  bool refuted_ = false;  // some window did not hold
   std::map<Key, WeightedExample> examples_;
 };
 

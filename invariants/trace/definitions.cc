@@ -46,6 +46,16 @@ size_t BytesOfAll(Map& map) {
   return bytes;
 }
 
+// What a list takes from element `begin` on, with its length. A list that comes
+// in many small parts is not written anew for each of them.
+size_t BytesFrom(size_t begin, std::vector<uint32_t>& list) {
+  Archive archive;
+  uint64_t length = list.size();
+  archive(length);
+  for (size_t i = begin; i < list.size(); ++i) archive(list[i]);
+  return archive.TakeBytes().size();
+}
+
 // Puts a part where it belongs. False: one before it is missing.
 bool StorePart(uint64_t begin, const std::vector<uint32_t>& part,
                std::vector<uint32_t>* list) {
@@ -328,9 +338,10 @@ bool ProcessDefinitions::StoreHold(uint32_t optimizer, uint32_t group,
 
 bool ProcessDefinitions::PutPart(const Parsed& parsed,
                                  std::vector<uint32_t>* list) {
-  const size_t before = list == nullptr ? 0 : BytesOf(*list);
-  if (!StorePart(parsed.part_begin, parsed.variables, list)) return false;
-  bytes_ += BytesOf(*list) - before;
+  const size_t begin = parsed.part_begin;
+  const size_t before = list == nullptr ? 0 : BytesFrom(begin, *list);
+  if (!StorePart(begin, parsed.variables, list)) return false;
+  bytes_ += BytesFrom(begin, *list) - before;
   return true;
 }
 

@@ -153,7 +153,11 @@ void LateCalls::TellIfNobodyReturns(uint32_t number, Attempt* attempt,
   const auto found = attempt->late.find({call.kind, call.number});
   // All members are late in it, so all have begun it: nobody is left who could
   // make it go on.
-  if (found->second.size() < call.ranks.size()) return;
+  // None at all: only in a saved state that is damaged.
+  if (found == attempt->late.end() ||
+      found->second.size() < call.ranks.size()) {
+    return;
+  }
   Standstill told;
   told.attempt = number;
   told.unit = call.kind;

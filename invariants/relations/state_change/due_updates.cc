@@ -9,6 +9,7 @@ void DueUpdates::OnStepClosed(const ProcessFacts& facts) {
     const uint32_t optimizer = key.first;
     const auto now = facts.clock().OptimizerSteps(optimizer);
     std::optional<uint64_t>& before = steps_[optimizer];
+    // Behind missing records the count is known again with a step of its own.
     stepped_[optimizer] = now && before
                               ? ToTri(*now > *before)
                               : (now && *now > 0 ? Tri::kYes : Tri::kUnknown);
