@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -20,8 +21,9 @@
 namespace traincheck {
 namespace {
 
-// Bytes that are allocated, with what the allocator takes for them.
-size_t allocated = 0;
+// Bytes that are allocated, with what the allocator takes for them: by all
+// threads, since learning has several.
+std::atomic<size_t> allocated{0};
 
 size_t SizeOf(void* memory) {
   return memory == nullptr ? 0 : malloc_usable_size(memory) + sizeof(size_t);
