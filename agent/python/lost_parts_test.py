@@ -3,6 +3,7 @@ optimizer's state, the share of real tokens in a mean. Each mistake, and right p
 that come close to it."""
 
 import ast
+import copy
 import pathlib
 import sys
 import tempfile
@@ -210,6 +211,14 @@ class ReplacedTransforms(HooksCase):
         part, held_out = random_split(Signals(), [24, 8])
         held_out.dataset.transform = torch.abs
         self.assertEqual(self.train(part), [1.0])
+
+    def test_of_a_copy_that_took_the_place_of_a_part(self):
+        data = Signals()
+        part, held_out = random_split(data, [24, 8])
+        held_out = Subset(copy.copy(data), held_out.indices)
+        part.dataset.transform = torch.abs
+        held_out.dataset.transform = None
+        self.assertEqual(self.train(part), [])
 
     def test_of_a_part_of_a_part(self):
         part, held_out = random_split(Signals(), [24, 8])

@@ -6,12 +6,16 @@ split is compared; where both were set later, the source says so:
 
     train.dataset.transform = augment
     test.dataset.transform = None
+
+A part whose indices were given to a part of another data set, as of a copy, is that
+part no more.
 """
 
 from __future__ import annotations
 
 import ast
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING
 
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 # Name of the scalar of a loader.
 NAME = "loader.transform_replaced"
 _WORDS = ("transform", "augment")
+_MOST_PARTS = 16
 
 
 class _Split:
@@ -48,6 +53,10 @@ class ReplacedTransforms:
         self._splits: WeakIdentityMap[Any, _Split] = WeakIdentityMap()
         # Of the present pass. A loader may be gone before its pass ends.
         self._data: weakref.ref[Any] | None = None
+        # The newest ones, with their splits.
+        self._parts: deque[tuple[weakref.ref[Subset[Any]], _Split]] = deque(
+            maxlen=_MOST_PARTS
+        )
 
     def made(self, part: Subset[Any]) -> None:
         whole = whole_of(part)
@@ -56,6 +65,13 @@ class ReplacedTransforms:
         split = self._splits.get(whole) or _Split(whole)
         split.parts += 1
         self._splits.set(whole, split)
+        for reference, other in list(self._parts):
+            replaced = reference()
+            if other is not split and replaced is not None:
+                if replaced.indices is part.indices:
+                    other.parts -= 1
+                    self._parts.remove((reference, other))
+        self._parts.append((weakref.ref(part), split))
 
     def pass_begins(self, loader: DataLoader[Any]) -> None:
         data = whole_of(loader.dataset)
