@@ -149,6 +149,12 @@ def shape(node: Node) -> tuple[int, ...] | None:
     return _sizes(metadata[0]) if len(metadata) == 1 else None
 
 
+def first_shape(node: Node) -> tuple[int, ...] | None:
+    """Of the first of what it computed; None: not known."""
+    metadata: Any = getattr(node, "_input_metadata", ())
+    return _sizes(metadata[0]) if metadata else None
+
+
 def given_shape(node: Node) -> tuple[int, ...] | None:
     """Of the first that it was given with a gradient, one of several results, too;
     None: not known."""

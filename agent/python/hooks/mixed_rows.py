@@ -3,8 +3,9 @@
 The last states of a bidirectional recurrence come as [directions, batch, size]. Who
 wants them side by side, [batch, directions * size], must put the batch first
 (transpose) before the view: without that a row holds states of several samples. The
-same goes for whatever lies as [layers, batch, size], and for a batch that is viewed as
-[steps, batch, size] for a recurrence.
+same goes for whatever lies as [layers, batch, size], for a batch that is viewed as
+[steps, batch, size] for a recurrence or an attention, and for the heads of an attention
+(mixed_heads.py).
 """
 
 from __future__ import annotations
@@ -14,25 +15,56 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.batch_axis import RECURRENCES, steps_and_sequences
-from _traincheck.graph_nodes import given_shape, inputs, integer, kept, shape
+from _traincheck.graph_nodes import (
+    first_shape,
+    given_shape,
+    inputs,
+    integer,
+    kept,
+    shape,
+)
+from _traincheck.mixed_heads import VIEWS
+from _traincheck.mixed_heads import mixes as mixes_heads
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from _traincheck.graph_nodes import Graph
 
-_VIEWS = frozenset(("ReshapeAliasBackward0", "UnsafeViewBackward0", "ViewBackward0"))
-
 _RECURRENCE_ON_DEVICE = "CudnnRnnBackward0"
 _TOGETHER = frozenset(("CatBackward0", "StackBackward0"))
 # Between a view and a recurrence: the same rows, in the same order.
-_ROW_BY_ROW = _VIEWS | {
+_ROW_BY_ROW = VIEWS | {
     "AddBackward0",
     "AddmmBackward0",
     "CloneBackward0",
     "MmBackward0",
 }
+# Between a view and the heads of an attention: torch's own projects queries, keys and
+# values together and then takes them apart.
+_BEFORE_HEADS = _ROW_BY_ROW | {
+    "MulBackward0",  # dropout
+    "NativeDropoutBackward0",
+    "NativeLayerNormBackward0",
+    "SelectBackward0",
+    "SplitBackward0",
+    "SqueezeBackward1",
+    "ToCopyBackward0",
+    "TransposeBackward0",
+    "UnbindBackward0",
+    "UnsqueezeBackward0",
+}
+_PERMUTATIONS = frozenset(("PermuteBackward0", "TransposeBackward0"))
+# Between the heads and the product of queries, or of weights, and keys or values.
+_BEFORE_PRODUCT = (
+    VIEWS
+    | _PERMUTATIONS
+    | {"CloneBackward0", "ExpandBackward0", "MulBackward0", "MulBackward1"}
+)
+_PRODUCTS = frozenset(("BaddbmmBackward0", "BmmBackward0"))
+_FUSED = "ScaledDotProduct"
 _MOST_BETWEEN = 16
+_MOST_BEFORE_HEADS = 64
 
 NAME = "loss.mixes_rows"
 
@@ -44,9 +76,13 @@ def mixes(view: Node, graph: Graph, samples: set[int]) -> bool | None:
     if view.name() in RECURRENCES:
         recurrence = steps_and_sequences(view)
         return None if recurrence is None else _mixes_batch(view, *recurrence)
-    given = given_shape(view) if view.name() in _VIEWS else None
+    given = given_shape(view) if view.name() in VIEWS else None
     result = shape(view)
-    if given is None or result is None or len(given) != 3:
+    if given is None or result is None:
+        return None
+    if mixes_heads(view):
+        return True
+    if len(given) != 3:
         return None
     first, second, size = given
     if min(given) < 2 or first == second:
@@ -55,7 +91,11 @@ def mixes(view: Node, graph: Graph, samples: set[int]) -> bool | None:
         apart = first % second != 0 and second % first != 0
         # Rows that are longer than a sample hold several.
         joins = first in samples and first % second == 0
-        return True if apart or joins or _is_read_by_steps(view, graph) else None
+        if apart or joins or _is_read_by_steps(view, graph):
+            return True
+        # Every other step of [steps, samples] may be a sequence of its own.
+        is_dilated = first % second == 0
+        return None if is_dilated or not _is_attended_by_steps(view, graph) else True
     if result == (second, first * size):
         apart = first % second != 0 and second % first != 0
         return True if apart or _is_of_layers(view, first) else None
@@ -77,6 +117,61 @@ def _is_read_by_steps(view: Node, graph: Graph) -> bool:
     return False
 
 
+def _is_attended_by_steps(view: Node, graph: Graph) -> bool:
+    """Does an attention by heads take the first dimension of the view for its steps?"""
+    steps, samples, _ = shape(view) or (0, 0, 0)
+    todo, seen = [view], {view}
+    for _ in range(_MOST_BEFORE_HEADS):
+        if not todo:
+            break
+        for taker in graph.takers(todo.pop(0)):
+            if taker in seen:
+                continue
+            seen.add(taker)
+            if _gives_heads(taker, steps, samples) and _is_multiplied(taker, graph):
+                return True
+            sizes = first_shape(taker) or ()
+            if taker.name() in _BEFORE_HEADS and _keeps(sizes, steps, samples):
+                todo.append(taker)
+    return False
+
+
+def _keeps(sizes: tuple[int, ...], steps: int, samples: int) -> bool:
+    """Do the steps and their samples lie as they did: side by side, as one dimension, or
+    with the heads of the samples?"""
+    pairs = zip(sizes, sizes[1:])
+    if (steps, samples) in pairs or sizes[:1] == (steps * samples,):
+        return True
+    return len(sizes) == 3 and sizes[0] == steps and sizes[1] % samples == 0
+
+
+def _gives_heads(node: Node, steps: int, samples: int) -> bool:
+    """[steps, samples * heads, size] as [samples * heads, steps, size], or the same with
+    a dimension for the heads."""
+    given = given_shape(node) if node.name() in _PERMUTATIONS else None
+    if given is None or given[:1] != (steps,):
+        return False
+    if len(given) == 3:
+        beside = given[1] > samples and given[1] % samples == 0
+        return beside and shape(node) == (given[1], steps, given[2])
+    four = len(given) == 4 and given[1] == samples
+    return four and shape(node) == (samples, given[2], steps, given[3])
+
+
+def _is_multiplied(heads: Node, graph: Graph) -> bool:
+    todo = [heads]
+    for _ in range(_MOST_BETWEEN):
+        if not todo:
+            break
+        for taker in graph.takers(todo.pop(0)):
+            name = taker.name()
+            if name in _PRODUCTS or name.startswith(_FUSED):
+                return True
+            if name in _BEFORE_PRODUCT:
+                todo.append(taker)
+    return False
+
+
 def _is_of_layers(view: Node, layers: int) -> bool:
     """Is it a view of the last states of so many layers or directions?"""
     for giver in inputs(view)[:1]:
@@ -92,7 +187,7 @@ def _mixes_batch(node: Node, steps: int, sequences: int) -> bool | None:
     given = kept(node, "input")
     if node.name() == "UnbindBackward0" and integer(node, "dim") == 0:
         giver = inputs(node)[:1]
-        while giver and giver[0].name() in _VIEWS:
+        while giver and giver[0].name() in VIEWS:
             giver = inputs(giver[0])[:1]
         given = kept(giver[0], "mat1") if giver else None
     if type(given) is not torch.Tensor or steps == sequences:
