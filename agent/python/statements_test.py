@@ -41,6 +41,10 @@ BEGIN = """
             pass
 
     class Data(Dataset):
+        def __init__(self, mirrors=True):
+            self.mirrors = mirrors
+            self.how = types.SimpleNamespace(copies=False)
+
         def __len__(self):
             return 8
 
@@ -57,18 +61,29 @@ BEGIN = """
         def replaced(self, x):
             x.masked_fill(x > 0, 0)
 
+    class Below(nn.Module):
+        def __init__(self, fixed):
+            super().__init__()
+            self.fixed = fixed
+
+        def forward(self, x):
+            {below}
+            return x
+
     class Net(Base):
         def __init__(self):
             super().__init__()
             self.layer = nn.Linear(6, 2)
             self.how = types.SimpleNamespace(chained=True)
+            self.fixed, self.count = True, 3
+            self.below = Below(False)
 
         def replaced(self, x):
             return x
 
         def forward(self, x):
             {forward}
-            return self.layer(x)
+            return self.layer(self.below(x))
 
     def look(model):
         {called}
@@ -79,6 +94,7 @@ BEGIN = """
 
     def train():
         model = Net()
+        {first}
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for x in DataLoader(Data(), batch_size=4):
             loss = look(model)(x).square().mean()
@@ -90,8 +106,17 @@ BEGIN = """
 
 
 NUMBERS = itertools.count()
-NAMES = ("base", "data", "forward", "called", "loop", "function")
+NAMES = ("base", "data", "below", "forward", "called", "first", "loop", "function")
 ADDS = "Adds.apply(x, self.layer.weight.sum())"
+
+
+def indented(lines):
+    """Further lines of one that is put into a method or a function."""
+    deep = {"called": 4, "first": 4}
+    return {
+        name: text.replace("\n", "\n" + " " * deep.get(name, 8))
+        for name, text in lines.items()
+    }
 
 
 class Statements(HooksCase):
@@ -140,6 +165,47 @@ class Statements(HooksCase):
             {"loop": "loss.detach()"},
         ):
             self.assertEqual(self.found(**lines), [0.0], lines)
+
+    def test_branches_that_settings_rule_out(self):
+        dropped = "x.masked_fill(x > 0, 0)"
+        for lines in (
+            {"forward": f"if not self.fixed: {dropped}"},
+            {"forward": f"if x is not None and len(x):\n if not self.fixed: {dropped}"},
+            {"forward": f"if self.fixed: x = x + 1\nelse: {dropped}"},
+            {"forward": f"if self.fixed: return self.layer(x)\n{dropped}"},
+            {"forward": f"with torch.no_grad():\n if not self.how.chained: {dropped}"},
+            {"base": f"if not self.fixed: {dropped}"},
+            {"below": f"if self.fixed: {dropped}"},
+            {"data": "if not self.mirrors: np.fliplr(image)"},
+            {"data": "if self.how.copies: np.fliplr(image)"},
+        ):
+            self.assertEqual(self.found(**indented(lines)), [0.0], lines)
+
+    def test_branches_that_may_be_taken(self):
+        dropped = "x.masked_fill(x > 0, 0)"
+        for lines in (
+            {"forward": f"if self.fixed: {dropped}"},
+            {"forward": f"if not self.fixed: x = x + 1\nelse: {dropped}"},
+            {"forward": f"if not self.fixed: return self.layer(x)\n{dropped}"},
+            {"forward": f"if self.fixed: x = x + 1\n{dropped}"},
+            {"forward": f"if self.training: x = x + 1\nelse: {dropped}"},
+            {"forward": f"if self.count > 3: {dropped}"},
+            {"forward": f"for _ in ():\n {dropped}"},
+            {"forward": f"try: {dropped}\nfinally: pass"},
+            {"below": f"if not self.fixed: {dropped}"},
+            # Two of its class differ.
+            {
+                "first": "model.other = Below(True)",
+                "below": f"if self.fixed: {dropped}",
+            },
+            {"data": "if self.mirrors: np.fliplr(image)"},
+            {
+                "first": "next(iter(DataLoader(Data(mirrors=False))))",
+                "data": "if self.mirrors: np.fliplr(image)",
+            },
+            {"called": "if not model.fixed: torch.clamp(model.layer.weight, -1, 1)"},
+        ):
+            self.assertEqual(self.found(**indented(lines)), [1.0], lines)
 
     def test_where_the_statement_stands(self):
         line = "x.masked_fill(x > 0, 0)"

@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from _traincheck.branches import statements_of
 from _traincheck.sources import functions_of, meaning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from _traincheck.sources import Body
 
 _TRIES = (ast.Try, ast.With, ast.AsyncWith, ast.While)
-_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # What a forward may consist of, if it only computes.
 _STATEMENTS = (ast.Assign, ast.AnnAssign, ast.Expr, ast.If, ast.Pass, ast.Return)
 # Of the context; mark_dirty is not among them.
@@ -52,7 +51,7 @@ def dropped_function(
         (
             statement
             for owner in owners or [None]
-            for statement in _statements(body, owner)
+            for statement in statements_of(body, owner, but=_TRIES)
             if _is_dropped(statement, names)
         ),
         None,
@@ -67,41 +66,6 @@ def _is_dropped(statement: ast.stmt, names: dict[str, Any]) -> bool:
         and value.func.attr == "apply"
         and _only_computes(meaning(value.func.value, names))
     )
-
-
-def _statements(body: Body, owner: Any) -> Iterator[ast.stmt]:
-    """All but those that try something out, those of other functions, and those of
-    branches that are not taken."""
-    todo = list(body)
-    while todo:
-        statement = todo.pop()
-        if not isinstance(statement, (*_TRIES, *_NESTED)):
-            yield statement
-            taken = None
-            if isinstance(statement, ast.If):
-                taken = _setting(statement.test, owner)
-            if taken is not False:
-                todo += getattr(statement, "body", [])
-            if taken is not True:
-                todo += getattr(statement, "orelse", [])
-
-
-def _setting(test: ast.expr, owner: Any) -> bool | None:
-    """Of `self.x` and `self.x.y`, if it is a bool; None: something else."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        negated = _setting(test.operand, owner)
-        return None if negated is None else not negated
-    path: list[str] = []
-    while isinstance(test, ast.Attribute):
-        path.insert(0, test.attr)
-        test = test.value
-    if not path or not isinstance(test, ast.Name) or test.id != "self":
-        return None
-    value = owner
-    for name in path:
-        value = getattr(value, "__dict__", {}).get(name)
-    # What a module is in now changes.
-    return value if type(value) is bool and path != ["training"] else None
 
 
 def _only_computes(kind: Any) -> bool:

@@ -6,7 +6,8 @@ a method that is named and not called.
 None of them changes what it is given, unless NumPy is given where to write, or a class
 of the user's has a method of that name. Looked at is the source of what runs: the code
 that steps the optimizer, what that calls by name, forwards of the user's modules, and
-data sets. Installed packages are left alone.
+data sets. Installed packages are left alone, and branches that a setting of the object
+rules out (`if self.fixed:`).
 
 Functions of autograd that change nothing act by their results alone, too
 (dropped_functions.py).
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from _traincheck.branches import settings_of, statements_of
 from _traincheck.dropped_functions import dropped_function
 from _traincheck.sources import (
     frames,
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 NAME = "opt.result_dropped"
 
 _MOST_FUNCTIONS = 400
-_MOST_OWNERS = 16  # modules of a class
+_MOST_OWNERS = 16  # modules, or data sets, of a class
 # Of tensors; nothing else has methods of these names.
 _METHODS = frozenset(
     """clamp_max clamp_min fliplr flipud index_fill log_softmax masked_fill
@@ -81,17 +83,22 @@ class DroppedResults:
     def __init__(self, core: Core, models: Models) -> None:
         self._core = core
         self._models = models
-        self._data: list[type[Any]] = []  # classes of data sets
+        # Settings of data sets, by their classes.
+        self._data: dict[type[Any], list[Any]] = {}
         self._functions: list[Any] = []  # that make batches
         self._said: float | None = None
         self._site = 0  # of the statement
         self._looked = False
 
     def pass_begins(self, loader: Any) -> None:
-        kind = type(whole_of(getattr(loader, "dataset", None)))
-        if not self._looked and kind not in self._data:
-            self._data.append(kind)
+        if self._looked:
+            return
+        data = whole_of(getattr(loader, "dataset", None))
+        if type(data) not in self._data:
             self._functions.append(getattr(loader, "collate_fn", None))
+        known = self._data.setdefault(type(data), [])
+        if len(known) < _MOST_OWNERS:
+            known.append(settings_of(data))
 
     def look(self) -> float | None:
         """1: a statement does nothing; None: no source is to be had."""
@@ -102,7 +109,7 @@ class DroppedResults:
             if bodies:
                 self._said = float(self._finds(bodies, own))
             functions_of.cache_clear()
-            self._data, self._functions = [], []
+            self._data, self._functions = {}, []
         return self._said
 
     def site(self) -> float | None:
@@ -111,7 +118,13 @@ class DroppedResults:
 
     def _finds(self, bodies: list[Source], own: list[tuple[Source, list[Any]]]) -> bool:
         in_place = _methods_of_user()
-        found = ((_dropped(*one, in_place), one) for one in bodies)
+        owners_of: dict[int, list[Any]] = {}
+        for (body, _), owners in own:
+            owners_of.setdefault(id(body), []).extend(owners)
+        found = (
+            (_dropped(*one, owners_of.get(id(one[0]), []), in_place), one)
+            for one in bodies
+        )
         # Not of what is called by name: that may measure a function's time.
         more = ((dropped_function(*source, owners), source) for source, owners in own)
         for statement, (_, names) in itertools.chain(found, more):
@@ -121,15 +134,14 @@ class DroppedResults:
         return False
 
     def _sources(self) -> list[tuple[Source, list[Any]]]:
-        """With modules whose methods they are."""
+        """With modules, or settings of data sets, whose methods they are."""
         found: list[tuple[Source | None, list[Any]]]
         found = [(_source(frame.f_code, frame.f_globals), []) for frame in frames()]
-        modules = self._modules()
-        for cls in [*modules, *self._data]:
+        owned = self._data | self._modules()
+        for cls, owners in owned.items():
             methods: dict[str, Any] = {}
             for base in reversed(cls.__mro__):
                 methods.update(vars(base))
-            owners = modules.get(cls, [])
             found += [(_source_of(one), owners) for one in methods.values()]
         found += [(_source_of(one), []) for one in self._functions]
         return [(source, owners) for source, owners in found if source is not None]
@@ -199,11 +211,24 @@ def _own_names(kind: type[Any], module: Any) -> set[str]:
     return {name for name in _METHODS if own and name in names}
 
 
-def _dropped(body: Body, names: dict[str, Any], in_place: set[str]) -> ast.Expr | None:
-    """in_place: methods that may change what they are called on."""
-    for node in own_nodes(body):
-        if isinstance(node, ast.Expr) and _does_nothing(node.value, names, in_place):
-            return node
+def _dropped(
+    body: Body, names: dict[str, Any], owners: list[Any], in_place: set[str]
+) -> ast.Expr | None:
+    """owners: whose method it is; in_place: methods that may change what they are called
+    on."""
+    found = _first_dropped(body, names, None, in_place)
+    if found is None or not owners:
+        return found
+    each = (_first_dropped(body, names, owner, in_place) for owner in owners)
+    return next((one for one in each if one is not None), None)
+
+
+def _first_dropped(
+    body: Body, names: dict[str, Any], owner: Any, in_place: set[str]
+) -> ast.Expr | None:
+    for one in statements_of(body, owner):
+        if isinstance(one, ast.Expr) and _does_nothing(one.value, names, in_place):
+            return one
     return None
 
 
