@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from _traincheck.frame_scopes import Scope
 from _traincheck.frame_scopes import users_frame
-from _traincheck.metric_names import direction
 from _traincheck.metric_names import direction_of_name
 from _traincheck.metric_names import words_of
+from _traincheck.metric_values import direction
 from _traincheck.patience_counters import PatienceCounters
 from _traincheck.running_extremes import branches
 from _traincheck.running_extremes import extreme_of

@@ -1,0 +1,176 @@
+"""Which way a value gets better that is given by settings, or kept in a list."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import CORE, KeepCase, WATCH
+
+
+def mean_loss(number):
+    return float(number)
+
+
+def mean_accuracy(number):
+    return float(number)
+
+
+def judged(number):
+    return float(number)
+
+
+class Stopper:
+    """As it is copied from one repository to the other, with a setting."""
+
+    def __init__(self, turns=False, mode="max"):
+        self.turns = turns
+        self.mode = mode
+        self.flips = False
+        self.best = None
+        self.rounds = 0
+
+    def keep(self, model):
+        model.state_dict()
+
+
+class BySetting(Stopper):
+    def __call__(self, val_loss, model):
+        score = val_loss
+        if self.turns:
+            score = -val_loss
+        if self.best is None or score >= self.best:
+            self.best = score
+            self.keep(model)
+
+
+class ByMode(Stopper):
+    def __call__(self, metric, model):
+        if self.mode == "min":
+            score = -metric
+        else:
+            score = metric
+        if self.best is None or score > self.best:
+            self.best = score
+            self.keep(model)
+
+
+class ByFlip(Stopper):
+    """What turns it around is set within the training."""
+
+    def __call__(self, val_loss, model):
+        score = val_loss
+        if self.flips:
+            score = -val_loss
+        self.flips = False
+        if self.best is None or score >= self.best:
+            self.best = score
+            self.keep(model)
+
+    def begin(self):
+        self.flips = True
+
+
+class Turning(KeepCase):
+    KEPT = "opt.keeps_the_worst"
+
+    def anew(self):
+        CORE.log.clear()
+        WATCH.kept_bests._places.clear()
+
+    def test_a_setting_that_turns_it_around(self):
+        stopper = BySetting()
+        for number in (0.5, 0.4):
+            val_loss = judged(number)
+            stopper(val_loss, self.model)
+        self.assertEqual(self.said(), [1.0])
+        # It may be the one or the other where the setting is on.
+        self.anew()
+        stopper = BySetting(turns=True)
+        for number in (0.5, 0.4):
+            val_loss = judged(number)
+            stopper(val_loss, self.model)
+        self.assertEqual(self.said(), [])
+
+    def test_another_metric_than_the_class_was_made_for(self):
+        stopper = BySetting()
+        for number in (0.4, 0.5):
+            val_acc = judged(number)
+            stopper(val_acc, self.model)
+        self.assertEqual(self.said(), [0.0])
+        self.anew()
+        stopper = BySetting()
+        for number in (0.4, 0.5):
+            stopper(judged(number), self.model)
+        self.assertEqual(self.said(), [])
+
+    def test_a_mode(self):
+        for way, of_loss in (("min", [0.0]), ("max", [1.0])):
+            self.anew()
+            stopper = ByMode(mode=way)
+            val_loss = judged(0.5)
+            stopper(val_loss, self.model)
+            self.assertEqual(self.said(), of_loss)
+            self.anew()
+            stopper = ByMode(mode=way)
+            val_loss = judged(0.5)
+            stopper(-val_loss, self.model)
+            self.assertEqual(self.said(), [1 - of_loss[0]])
+
+    def test_a_setting_that_changes(self):
+        stopper = ByFlip()
+        stopper.begin()
+        for number in (0.5, 0.4):
+            val_loss = judged(number)
+            stopper(val_loss, self.model)
+        self.assertEqual(self.said(), [])
+
+
+class Lists(KeepCase):
+    KEPT = "opt.keeps_the_worst"
+
+    def setUp(self):
+        super().setUp()
+        WATCH.kept_bests._places.clear()
+
+    def test_the_last_one_of_a_list(self):
+        history, stopper = [], BySetting()
+        for number in (0.5, 0.4):
+            history.append(mean_loss(number))
+            stopper(history[-1], self.model)
+        self.assertEqual(self.said(), [1.0])
+
+    def test_what_was_turned_around_before(self):
+        history, stopper = [], BySetting()
+        for number in (0.5, 0.4):
+            history.append(-mean_loss(number))
+            stopper(history[-1], self.model)
+        self.assertEqual(self.said(), [0.0])
+
+    def test_an_accuracy_for_a_loss(self):
+        history, stopper = [], BySetting()
+        for number in (0.4, 0.5):
+            history.append(mean_accuracy(number))
+            stopper(history[-1], self.model)
+        self.assertEqual(self.said(), [0.0])
+
+    def test_lists_that_do_not_say(self):
+        both, judgements, given = [], [], [0.1]
+        extended, row = [], [mean_loss(1.0), mean_accuracy(0.5)]
+        for number in (0.4, 0.5):
+            both.append(mean_loss(number))
+            both.append(mean_accuracy(number))
+            judgements.append(judged(number))
+            given.append(mean_loss(number))
+            extended.append(mean_loss(number))
+            extended.extend([judged(number)])
+            BySetting()(both[-1], self.model)
+            BySetting()(judgements[-1], self.model)
+            BySetting()(given[-1], self.model)
+            BySetting()(extended[-1], self.model)
+            BySetting()(row[-1], self.model)
+        self.assertEqual(self.said(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
