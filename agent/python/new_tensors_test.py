@@ -141,6 +141,122 @@ class LeftOutParts(SignsCase):
         self.assertEqual(set(self.train(0, 1, later=[2])), {0.0})
 
 
+class Uncertainty(nn.Module):
+    """Weighs losses by what it learns."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_vars = nn.Parameter(torch.zeros(2))
+
+    def forward(self, *losses):
+        pairs = zip(losses, self.log_vars)
+        return sum(torch.exp(-s) * loss + s for loss, s in pairs)
+
+
+class LeftOutWeights(HooksCase):
+    NAME = "opt.part_left_out"
+
+    def train(self, criterion=None, held=(), also=lambda: None, steps=12):
+        net, given = nn.Linear(5, 4), criterion or Uncertainty()
+        parameters = [*net.parameters(), *held]
+        optimizer = torch.optim.SGD(parameters, lr=0.01)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            out = net(torch.randn(8, 5))
+            given(out.square().mean(), out.abs().mean()).backward()
+            optimizer.step()
+            also()
+        return said(self.NAME)
+
+    def test_nobody_holds_them(self):
+        self.assertEqual(self.train(), [0.0, 1.0])
+
+    def test_some_steps_say_nothing(self):
+        self.assertEqual(self.train(steps=8), [0.0])
+
+    def test_an_optimizer_holds_them(self):
+        criterion = Uncertainty()
+        held = criterion.parameters()
+        self.assertEqual(self.train(criterion, held), [0.0])
+
+    def test_one_of_their_own(self):
+        criterion = Uncertainty()
+        own = torch.optim.SGD(criterion.parameters(), lr=0.1)
+        also = lambda: (own.step(), own.zero_grad())
+        self.assertNotIn(1.0, self.train(criterion, also=also))
+
+    def test_one_that_is_over(self):
+        criterion = Uncertainty()
+        own = torch.optim.SGD(criterion.parameters(), lr=0.1)
+        self.train(criterion, also=own.step, steps=2)
+        del own
+        self.assertNotIn(1.0, self.train(criterion))
+
+    def test_they_are_moved_by_hand(self):
+        criterion = Uncertainty()
+
+        def moves(clear):
+            for one in criterion.parameters():
+                one.data -= 0.1 * one.grad
+                clear(one)
+
+        for clear in (
+            lambda one: one.grad.zero_(),
+            lambda one: setattr(one, "grad", None),
+            lambda one: None,
+        ):
+            self.setUp()
+            found = self.train(criterion, also=lambda: moves(clear))
+            self.assertNotIn(1.0, found)
+
+    def test_somebody_clears_their_gradients(self):
+        criterion = Uncertainty()
+        found = self.train(criterion, also=criterion.zero_grad)
+        self.assertNotIn(1.0, found)
+
+    def test_they_are_loaded(self):
+        criterion = Uncertainty()
+        criterion.load_state_dict({"log_vars": torch.ones(2)})
+        self.assertNotIn(1.0, self.train(criterion))
+
+    def test_they_are_frozen(self):
+        criterion = Uncertainty()
+        criterion.requires_grad_(False)
+        self.assertNotIn(1.0, self.train(criterion))
+
+    def test_what_gives_no_loss(self):
+        """Means and deviations of inputs may be parameters of a module."""
+
+        class Scales(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.mean = nn.Parameter(torch.zeros(5))
+
+            def forward(self, x):
+                return x - self.mean
+
+        scales, net = Scales(), nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(12):
+            optimizer.zero_grad()
+            net(scales(torch.randn(8, 5))).square().mean().backward()
+            optimizer.step()
+        self.assertNotIn(1.0, said(self.NAME))
+
+    def test_a_loss_of_what_another_network_sees(self):
+        """Which is not trained, and nobody has turned its gradients off."""
+
+        class Features(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.seen = nn.Linear(1, 3)
+
+            def forward(self, *losses):
+                return self.seen(torch.stack(losses)[:, None]).square().sum()
+
+        self.assertNotIn(1.0, self.train(Features()))
+
+
 class NewTerms(HooksCase):
     NAME = "loss.term_without_graph"
 

@@ -18,6 +18,7 @@ import torch
 from _traincheck.holds import parameters_of
 from _traincheck.left_out_parts import LeftOutParts
 from _traincheck.left_out_parts import NAME as PART_LEFT_OUT
+from _traincheck.left_out_weights import LeftOutWeights
 from _traincheck.observing import observe
 from _traincheck.parts import modules_of
 from _traincheck.plain_tensors import NAME as NOT_PARAMETER
@@ -60,6 +61,7 @@ class HiddenParts:
     ) -> None:
         self._plain_tensors = PlainTensors(values)
         self._left_out_parts = LeftOutParts(models)
+        self._left_out_weights = LeftOutWeights(models, values)
         self._core = core
         self._models = models
         self._holds = holds
@@ -80,8 +82,9 @@ class HiddenParts:
     def forward_begins(self) -> None:
         self._forwards += 1
 
-    def forward_ended(self) -> None:
+    def forward_ended(self, module: torch.nn.Module, result: Any) -> None:
         self._forwards = max(0, self._forwards - 1)
+        self._left_out_weights.forward_ended(module, result)
 
     def optimizer_made(self) -> None:
         """Much is frozen and thawed just before."""
@@ -116,7 +119,11 @@ class HiddenParts:
             self._said[NOT_PARAMETER] = not_parameter
         if self._left_out_parts.looks():
             self._left_out_parts.step_begins(self._held_ids())
-        part_left_out = self._left_out_parts.is_found()
+        if self._left_out_weights.looks():
+            loaded = self._left_out_parts.loaded
+            self._left_out_weights.step_begins(self._held_ids(), loaded)
+        part_left_out = self._left_out_weights.is_found()
+        part_left_out = part_left_out or self._left_out_parts.is_found()
         if part_left_out is not None:
             self._said[PART_LEFT_OUT] = part_left_out
         often = self._looks < _LOOKS or self._steps % _EVERY == 0

@@ -33,7 +33,7 @@ class LeftOutParts:
         self._left: set[int] | None = None  # since the first of them
         # What was loaded, or was held by an optimizer once, may stay as it is: by id, and
         # by the model's number, too, as ids are used again.
-        self._loaded: set[int] = set()
+        self.loaded: set[int] = set()
         self._held_once: set[tuple[int, int]] = set()
         self._said: float | None = None
 
@@ -44,7 +44,7 @@ class LeftOutParts:
         """Called when a module has taken over a state."""
         if isinstance(state, dict):
             named = module.named_parameters()
-            self._loaded.update(id(one) for name, one in named if name in state)
+            self.loaded.update(id(one) for name, one in named if name in state)
 
     def looks(self) -> bool:
         return self._steps < _STEPS and self._looks < _MOST
@@ -60,7 +60,7 @@ class LeftOutParts:
             if len(others) < len(trained & held):
                 left.update(
                     one
-                    for one in others - self._loaded
+                    for one in others - self.loaded
                     if (model.number, one) not in self._held_once
                 )
                 self._said = self._said or 0.0

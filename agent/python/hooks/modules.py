@@ -80,7 +80,7 @@ class _Roots:
     ) -> None:
         if not self._watch.clock.inside_backward():
             self._watch.generators.forward_ended()
-            self._watch.hidden_parts.forward_ended()
+            self._watch.hidden_parts.forward_ended(args[0], result)
             self._watch.blind_samples.forward_ended()
             if self._watch.last_losses.asks():
                 is_known = error is None and self._watch.signs.alone()
