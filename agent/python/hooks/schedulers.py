@@ -48,6 +48,7 @@ _PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
 _LATE = (_PLATEAU, torch.optim.swa_utils.SWALR)
 _COSINE = torch.optim.lr_scheduler.CosineAnnealingLR
 _MILESTONES = torch.optim.lr_scheduler.MultiStepLR
+_STEPS = torch.optim.lr_scheduler.StepLR
 _ONE_CYCLE = torch.optim.lr_scheduler.OneCycleLR
 # Their states copy the attributes of the methods that they are given.
 _OF_FUNCTIONS = (
@@ -116,7 +117,7 @@ class Schedules:
         if torch.is_grad_enabled():
             self._batches = batches_of(loader)
             for schedule in self._all.values():
-                schedule.end.batches = self._batches
+                schedule.end.pass_begins(self._batches)
 
     def pass_ended(self, loader: int) -> None:
         """All of its batches have been read, and it was trained with."""
@@ -226,6 +227,9 @@ class Schedules:
                     _look_at_end(scheduler, schedule, found)
                 elif isinstance(scheduler, _MILESTONES):
                     _look_at_milestones(scheduler, schedule, found)
+                elif isinstance(scheduler, _STEPS):
+                    gone = schedule.end.is_gone(scheduler, schedule.calls, count or 0)
+                    found.add(MILESTONES, gone)
                 found.add(METRICS_APART, self.plateaus.is_apart(scheduler))
                 found.add(UNDONE, self.undone.of(scheduler.optimizer))
                 if moved is not None:
