@@ -50,6 +50,7 @@ constexpr char kAreLinear[] = "loss.layers_are_linear";
 constexpr char kPaddedState[] = "loss.reads_padded_state";
 constexpr char kSeesPadding[] = "loss.attends_to_padding";
 constexpr char kWeighsByFrequency[] = "loss.weighs_by_frequency";
+constexpr char kBalancesTwice[] = "loss.balances_twice";
 constexpr char kFavoursFrequent[] = "loss.favours_frequent";
 constexpr char kOfClasses[] = "loss.averages_over_classes";
 constexpr char kOverlapOfScores[] = "loss.overlap_of_scores";
@@ -193,6 +194,12 @@ std::vector<Fact> OfViews() {
           "the weights of the loss are the classes' numbers of samples",
           "the weights of the loss are not the classes' numbers of samples",
           20),
+      CallRow<kBalancesTwice>(
+          "the loss weighs rare classes as much more as they were drawn more "
+          "often",
+          "the loss does not weigh rare classes as much more as they were "
+          "drawn more often",
+          21),
       CallRow<kSeesLaterOnly>(
           "each position attends to those behind its own alone, where the "
           "token "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import attention_graph
+from _traincheck import balanced_draws
 from _traincheck import broadcasts
 from _traincheck import class_means
 from _traincheck import class_shares
@@ -327,6 +328,8 @@ def findings(
         favours, exactly = shares.look(node)
         found.add(class_weights.NAME, favours)
         found.add(class_shares.NAME, exactly)
+        twice = balanced_draws.balances_twice(node, orders.drawn)
+        found.add(balanced_draws.NAME, twice)
         found.add(class_means.NAME, class_means.averages(node))
         found.add(overlap_losses.NAME, overlap_losses.is_of_scores(node))
         label_graph.look(node, found)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from torch.autograd.graph import Node
 
+    from _traincheck.balanced_draws import Drawn
     from _traincheck.prompt_ends import PromptEnds
 
 # Name of the scalar.
@@ -47,6 +48,7 @@ class RowOrders:
         # Positions that begin anew with each text of a row: see packed_texts.py.
         self._positions: list[torch.Tensor] = []
         self._one_sample = False  # has a part of it rows, and one of them?
+        self.drawn: Drawn | None = None  # the weights that its rows were drawn with
 
     def of_this_batch(self) -> RowOrders:
         """What is known now, for somebody who looks when the next one has come."""
@@ -54,9 +56,11 @@ class RowOrders:
         known._tokens, known._targets = self._tokens, self._targets
         known._positions = self._positions
         known._one_sample = self._one_sample
+        known.drawn = self.drawn
         return known
 
-    def fetched(self, loader: int, batch: Any) -> None:
+    def fetched(self, loader: int, batch: Any, drawn: Drawn | None = None) -> None:
+        self.drawn = drawn
         self._tokens, self._targets, self._positions = [], [], []
         self._one_sample = False
         if self._fetched[loader] == _BATCHES:

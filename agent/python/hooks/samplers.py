@@ -72,6 +72,7 @@ class Samplers:
         self._passes.set(iterator, _Pass(*known))
         self._watch.awake.add(NEW_DATA)
         self._watch.sorted_samples.begins(loader)
+        self._watch.balanced_draws.begins(iterator, loader)
         set_back = self._watch.seeded_orders.pass_begins(loader)
         if set_back is not None:
             point = self._core.POINT_FETCH
@@ -242,6 +243,7 @@ def install(watch: Watch) -> None:
     def yields(iterator: LoaderIterator, args: Args, indices: Any) -> None:
         watch.samplers.yields(iterator, indices)
         watch.moved_parts.asks(iterator, indices)
+        watch.balanced_draws.yields(iterator, indices)
 
     base = dataloader._BaseDataLoaderIter
     # The second is for workers that are kept for the next pass.

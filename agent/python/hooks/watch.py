@@ -8,6 +8,7 @@ from _traincheck.autocast_casts import AutocastCasts
 from _traincheck.averaged_gradients import AveragedGradients
 from _traincheck.averages import Averages
 from _traincheck.averages_in_place import AveragesInPlace
+from _traincheck.balanced_draws import BalancedDraws
 from _traincheck.blind_forwards import BlindForwards
 from _traincheck.blind_samples import BlindSamples
 from _traincheck.carried_metrics import CarriedMetrics
@@ -267,6 +268,7 @@ class Watch:
         self.input_scales = InputScales()
         self.masked_ends = MaskedEnds()
         self.ordered_training = OrderedTraining()
+        self.balanced_draws = BalancedDraws()
         self.random_evaluations = RandomEvaluations()
         self.rank_rows = RankRows(self.core)
         self.class_tables = ClassTables()

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, random_split
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import WeightedRandomSampler, random_split
 
 from built_in_outputs import PAD, WORDS, layers
 from built_in_signs import CLASSES, main, samples
@@ -107,6 +108,28 @@ def weights_that_are_numbers(right: bool) -> None:
         optimizer.zero_grad()
         F.cross_entropy(model(torch.randn(1000, 8)), y, weight=weight).backward()
         optimizer.step()
+
+
+def balanced_batches():
+    """Which draw all classes equally often, and what each class was drawn with."""
+    labels = torch.tensor([0] * 50 + [1] * 150 + [2] * 240 + [3] * 160)
+    inverse = len(labels) / torch.bincount(labels).double()
+    sampler = WeightedRandomSampler(inverse[labels], len(labels))
+    data = TensorDataset(torch.randn(len(labels), 8), labels)
+    return DataLoader(data, 200, sampler=sampler), inverse.float()
+
+
+def fit_balanced(loader, weight) -> None:
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y, weight=weight).backward()
+        optimizer.step()
+
+
+def classes_balanced_twice(right: bool) -> None:
+    loader, inverse = balanced_batches()
+    fit_balanced(loader, None if right else inverse)
 
 
 def penalty_without_a_graph(right: bool) -> None:
@@ -284,6 +307,7 @@ CASES = (
     labels_of_other_texts,
     weights_of_frequent_classes,
     weights_that_are_numbers,
+    classes_balanced_twice,
     penalty_without_a_graph,
     pictures_of_bytes,
     pictures_divided_twice,

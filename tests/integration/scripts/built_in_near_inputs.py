@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import Subset, TensorDataset
 
-from built_in_inputs import STEPS, Blobs, fit, overlap, padded_texts, reader, regression
+from built_in_inputs import STEPS, Blobs, balanced_batches, fit, fit_balanced, overlap
+from built_in_inputs import padded_texts, reader, regression
 from built_in_inputs import text_batches, train_adversaries
 from built_in_near import main
 from built_in_outputs import layers
@@ -56,6 +57,12 @@ def weights_of_frequent_classes() -> None:
         loss = F.binary_cross_entropy_with_logits(scores, labels, pos_weight=rare)
         (loss + F.cross_entropy(scores, y, weight=costs)).backward()
         optimizer.step()
+
+
+def classes_balanced_twice() -> None:
+    """Drawn equally often, with the costs of mistakes in the loss."""
+    loader, _ = balanced_batches()
+    fit_balanced(loader, torch.tensor([1.0, 1.0, 2.0, 4.0]))
 
 
 def penalty_without_a_graph() -> None:
@@ -187,6 +194,7 @@ CASES = (
     lengths_of_other_texts,
     labels_of_other_texts,
     weights_of_frequent_classes,
+    classes_balanced_twice,
     penalty_without_a_graph,
     pictures_of_bytes,
     overlap_of_scores,
