@@ -19,49 +19,51 @@ class StandingStore : public ForwardingStore {
   }
 };
 
-class RunCleanerTest : public testing::Test {
+class RunCleanerTest : public RegistryTest {
  protected:
-  RunCleanerTest() { Load(); }
+  RunCleanerTest() {
+    Close();
+    store_ = std::make_unique<StandingStore>(std::unique_ptr<Store>(memory_));
+    LoadFromMemory();
+  }
 
-  void Load() {
-    registry_ = *Registry::Load(&store_, {});
-    board_ = *ViolationBoard::Load(&store_);
+  void LoadFromMemory() {
+    registry_ = *Registry::Load(store_.get(), {.now = [this] { return now_; }});
+    board_ = *ViolationBoard::Load(store_.get());
+    sets_ = std::make_unique<SetCatalog>(store_.get());
     checks_ = std::make_unique<LiveChecks>(
-        LiveChecks::Dependencies{.store = &store_,
+        LiveChecks::Dependencies{.store = store_.get(),
                                  .registry = registry_.get(),
-                                 .sets = &sets_,
+                                 .sets = sets_.get(),
                                  .board = board_.get()});
   }
 
-  // Of the store below.
+  // Of the store.
   MemoryStore* const memory_ = new MemoryStore;
-  StandingStore store_{std::unique_ptr<Store>(memory_)};
-  SetCatalog sets_{&store_};
   RunPins pins_;
-  std::unique_ptr<Registry> registry_;
+  std::unique_ptr<SetCatalog> sets_;
   std::unique_ptr<ViolationBoard> board_;
   std::unique_ptr<LiveChecks> checks_;
 };
 
 TEST_F(RunCleanerTest, WhatIsQueuedBringsNoDeletedRunBack) {
-  const auto opened = registry_->Open(MakeHello(1), nullptr);
-  ASSERT_TRUE(opened.ok()) << opened.status();
+  const StreamId stream = Open(1);
+  AddPlace(stream, 0, 1);
+  End(stream, v1::END_KIND_CLEAN);
   memory_->Sync();
-  v1::Goodbye goodbye;
-  goodbye.set_end(v1::END_KIND_CLEAN);
-  // The disk is full from here on: that the run has ended is queued.
-  ASSERT_TRUE(registry_->End(opened->stream, goodbye, nullptr).ok());
-  RunCleaner cleaner({.store = &store_,
+  // The disk is full from here on: that the run is kept is queued.
+  ASSERT_TRUE(registry_->Keep("run", true).ok());
+  RunCleaner cleaner({.store = store_.get(),
                       .registry = registry_.get(),
                       .checks = checks_.get(),
                       .board = board_.get(),
-                      .sets = &sets_,
+                      .sets = sets_.get(),
                       .pins = &pins_});
   const auto deleted = cleaner.Delete("run");
   ASSERT_TRUE(deleted.ok()) << deleted.status();
   // Somebody has made room, and the daemon starts anew.
   memory_->Sync();
-  Load();
+  LoadFromMemory();
   EXPECT_TRUE(registry_->RunIds().empty());
   EXPECT_EQ(memory_->Count(Table::kRuns), 0u);
 }
