@@ -218,7 +218,7 @@ class ReplacedTransforms(HooksCase):
         held_out = Subset(copy.copy(data), held_out.indices)
         part.dataset.transform = torch.abs
         held_out.dataset.transform = None
-        self.assertEqual(self.train(part), [])
+        self.assertEqual(self.train(part), [0.0])
 
     def test_of_a_part_of_a_part(self):
         part, held_out = random_split(Signals(), [24, 8])

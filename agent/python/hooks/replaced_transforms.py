@@ -38,6 +38,7 @@ _MOST_PARTS = 16
 class _Split:
     def __init__(self, whole: Any) -> None:
         self.parts = 0
+        self.has_copies = False  # in place of parts
         # As they were when it was split first.
         self.transforms = {
             name: value
@@ -70,6 +71,7 @@ class ReplacedTransforms:
             if other is not split and replaced is not None:
                 if replaced.indices is part.indices:
                     other.parts -= 1
+                    other.has_copies = True
                     self._parts.remove((reference, other))
         self._parts.append((weakref.ref(part), split))
 
@@ -82,8 +84,10 @@ class ReplacedTransforms:
         the data set was split; None: it was not split, or has none."""
         data = self._data() if self._data is not None else None
         split = self._splits.get(data) if data is not None else None
-        if split is None or split.parts < 2 or not split.transforms:
+        if split is None or not split.transforms:
             return None
+        if split.parts < 2:
+            return 0.0 if split.has_copies else None
         now = vars(data)
         known = {name for name, one in split.transforms.items() if one is not None}
         if any(now.get(name) is not split.transforms[name] for name in known):
