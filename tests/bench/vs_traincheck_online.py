@@ -62,6 +62,7 @@ def theirs(system, label: str, words: list) -> dict:
             stdout=log,
             stderr=subprocess.STDOUT,
         )
+        system.daemons.add(checker.pid)  # no part of the training's command
         training.join()
         failed = system.folder / f"{label}-online" / "failed.log"
         _wait_until_still(failed)
@@ -109,6 +110,7 @@ def ours(system, label: str, words: list) -> dict:
         stdout=subprocess.PIPE,
         text=True,
     )
+    system.daemons.add(watch.pid)
     seen: list = []
 
     def read() -> None:
