@@ -166,7 +166,7 @@ class RingHeader(_Ring):
 
 class NoSpoolNoDaemon(Fault):
     name = "spool-home-missing"
-    what = "no daemon and no folder that a spool could be made in"
+    what = "no daemon, and a file where the spool's folder is to be"
     cost = NOT_STORED
     daemon_first = False
 
@@ -174,6 +174,11 @@ class NoSpoolNoDaemon(Fault):
         s.spool.write_text("a file stands in the way")
         s.environment["HOME"] = "/proc"
         s.environment["TRAINCHECK_GRACE"] = "1"
+        # What is spooled in the node's own folder instead would be delivered by the
+        # relays of the next faults, to their daemons.
+        temporary = s.folder / "temporary"
+        temporary.mkdir()
+        s.environment["TMPDIR"] = str(temporary)
 
     def after(self, s):
         harness.wait_until(lambda: not s.relays(), "the end of the relays")
