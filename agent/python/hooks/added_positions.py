@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import Graph, factor, integer, saved, shape
+from _traincheck.graph_nodes import VIEWS, Graph, factor, integer, saved, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -23,14 +23,7 @@ _MOST = 1 << 20  # elements of the tokens' vectors
 _ROWS = 8  # samples and positions that are looked at
 _LEAST = 3  # of each
 _EXACT = 1e-4
-_VIEWS = frozenset(
-    (
-        "CloneBackward0",
-        "ReshapeAliasBackward0",
-        "UnsafeViewBackward0",
-        "ViewBackward0",
-    )
-)
+_IN_PLACE = VIEWS | {"CloneBackward0"}
 _CUT = frozenset(("ExpandBackward0", "SliceBackward0", "UnsqueezeBackward0"))
 # What a layer keeps of its input.
 _INPUTS = {
@@ -138,7 +131,7 @@ class _Search:
             if not dims <= {0, 1, -2, -3}:
                 return None
             path.is_exchanged = not path.is_exchanged
-        elif name not in _VIEWS:
+        elif name not in _IN_PLACE:
             return None
         return self.at(taker, path, depth - 1)
 

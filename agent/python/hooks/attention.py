@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import factor, inputs, keeps_none, saved, saved_shape
-from _traincheck.graph_nodes import shape
+from _traincheck.graph_nodes import (
+    FUSED_ATTENTION,
+    PRODUCTS,
+    SOFTMAX,
+    factor,
+    inputs,
+    keeps_none,
+    saved,
+    saved_shape,
+    shape,
+)
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     from _traincheck.graph_nodes import Graph
 
-_SOFTMAX = frozenset(("SoftmaxBackward0", "SafeSoftmaxBackward0"))
-_FUSED = "ScaledDotProduct"
-_PRODUCTS = frozenset(("BmmBackward0", "MmBackward0", "BaddbmmBackward0"))
 # Of a fused attention, by the device that it is for.
 _MASKS = ("attn_mask", "attn_bias")
 _UNSEEN = 1e-6  # weight that a mask of some finite number leaves, or less
@@ -42,7 +48,7 @@ class Attention:
 
     def find_masks(self, graph: Graph) -> None:
         """Masks by which the weights are multiplied, to be divided by their sum."""
-        if self._node.name() in _SOFTMAX:
+        if self._node.name() in SOFTMAX:
             takers = graph.takers(self._node)
             self._masks = [one for one in takers if shape(one) == self.sizes]
 
@@ -69,7 +75,7 @@ class Attention:
         return _hides(ones) or _hides(~ones)
 
     def _sees_all(self) -> bool:
-        fused = self._node.name() not in _SOFTMAX
+        fused = self._node.name() not in SOFTMAX
         return fused and all(keeps_none(self._node, name) for name in _MASKS)
 
     def _mask(self) -> torch.Tensor | None:
@@ -79,7 +85,7 @@ class Attention:
     def _scores(self) -> torch.Tensor | None:
         """Weights, or the mask of a fused attention: [..., queries, keys], where a
         size of 1 stands for all."""
-        if self._node.name() in _SOFTMAX:
+        if self._node.name() in SOFTMAX:
             return self._masked(saved(self._node, "result"))
         return self._mask()
 
@@ -127,7 +133,7 @@ class Attention:
     def _is_visible(self, scores: torch.Tensor) -> torch.Tensor:
         if scores.dtype is torch.bool:
             return scores
-        return scores > (_UNSEEN if self._node.name() in _SOFTMAX else _HIDDEN)
+        return scores > (_UNSEEN if self._node.name() in SOFTMAX else _HIDDEN)
 
 
 class SelfAttention(Attention):
@@ -189,7 +195,7 @@ class SelfAttention(Attention):
 
     def _are_alike(self, scores: torch.Tensor) -> torch.Tensor:
         """bool[queries]: have all keys one weight?"""
-        if self._node.name() not in _SOFTMAX:
+        if self._node.name() not in SOFTMAX:
             return scores.new_zeros(self.length, dtype=torch.bool)
         first = self._first(scores)
         return (first == first[:, :1]).all(1)
@@ -246,9 +252,9 @@ def _hides(seen: torch.Tensor) -> bool:
 def find(node: Node) -> Attention | None:
     """None: the node is no attention."""
     name = node.name()
-    if name in _SOFTMAX:
+    if name in SOFTMAX:
         sizes, keys = shape(node), _keys_of_scores(node)
-    elif name.startswith(_FUSED):
+    elif name.startswith(FUSED_ATTENTION):
         sizes, keys = _fused(node)
     else:
         return None
@@ -270,7 +276,7 @@ def _fused(node: Node) -> tuple[tuple[int, ...] | None, Node | None]:
 def _keys_of_scores(softmax: Node) -> Node | None:
     node = softmax
     for _ in range(_MAX_BETWEEN):
-        if node.name() in _PRODUCTS:
+        if node.name() in PRODUCTS:
             # baddbmm is given a mask first.
             following = node.next_functions
             return following[-1][0] if len(following) >= 2 else None

@@ -11,27 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import dimension, inputs, shape
+from _traincheck.graph_nodes import PRODUCTS, VIEWS, dimension, inputs, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
 _MAX_NODES = 32
 _SOFTMAX = "SoftmaxBackward0"
-_PRODUCTS = frozenset(("BmmBackward0", "MmBackward0", "BaddbmmBackward0"))
 # Between the weights and the product; the last two dimensions stay what they are.
-_HAND_ON = frozenset(
-    (
-        "CloneBackward0",
-        "ExpandBackward0",
-        "MulBackward0",  # dropout
-        "NativeDropoutBackward0",
-        "ReshapeAliasBackward0",
-        "ToCopyBackward0",
-        "UnsafeViewBackward0",
-        "ViewBackward0",
-    )
-)
+_HAND_ON = VIEWS | {
+    "CloneBackward0",
+    "ExpandBackward0",
+    "MulBackward0",  # dropout
+    "NativeDropoutBackward0",
+    "ToCopyBackward0",
+}
 # Between the product of queries and keys and the softmax: scales and masks.
 _SCORES = _HAND_ON | {
     "AddBackward0",
@@ -44,7 +38,7 @@ _SCORES = _HAND_ON | {
 
 def over_queries(product: Node) -> bool | None:
     """None: it is no product of attention weights with values."""
-    if product.name() not in _PRODUCTS:
+    if product.name() not in PRODUCTS:
         return None
     left = _left(product)
     softmax = None if left is None else _giver(product, _HAND_ON, _SOFTMAX, left)
@@ -67,7 +61,7 @@ def _left(product: Node) -> Node | None:
 
 
 def _is_of_scores(softmax: Node) -> bool:
-    return any(_giver(softmax, _SCORES, name) is not None for name in _PRODUCTS)
+    return any(_giver(softmax, _SCORES, name) is not None for name in PRODUCTS)
 
 
 def _giver(

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import NLL, inputs, kept, shape
+from _traincheck.graph_nodes import LAYER_PRODUCTS, NLL, inputs, kept, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
 _MAX_NODES = 4096
 _PARAMETER = "torch::autograd::AccumulateGrad"
-_PRODUCTS = frozenset(("AddmmBackward0", "MmBackward0"))  # over the last dimension
 _BY_STEP = NLL | {
     "AddBackward0",
     "CloneBackward0",
@@ -73,7 +72,7 @@ def reads_each_step(loss: Node, embedding: Node, tokens: int) -> bool:
                 return False
             has_recurrence = True
             todo.extend((one, 0) for one in given)
-        elif name in _BY_STEP or (name in _PRODUCTS and _rows(node) == tokens):
+        elif name in _BY_STEP or (name in LAYER_PRODUCTS and _rows(node) == tokens):
             todo.extend(_computed(node))
         elif name != _PARAMETER:
             return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.device_values import MOST, bytes_of
-from _traincheck.graph_nodes import inputs, kept, walk
+from _traincheck.graph_nodes import FUSED_ATTENTION, inputs, kept, walk
 from _traincheck.rounded_positions import LINE, lines_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ _TENSORS = {
     "NllLoss": ("target", "weight", "total_weight", "self"),
     "PackPaddedSequence": ("result1",),
     "SafeSoftmax": ("result",),
-    "ScaledDotProduct": ("query", "key", "attn_mask", "attn_bias"),
+    FUSED_ATTENTION: ("query", "key", "attn_mask", "attn_bias"),
     "SmoothL1Loss": ("target",),
     "SoftMarginLoss": ("target",),
     "SoftmaxBackward": ("result",),

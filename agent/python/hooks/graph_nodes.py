@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 
 # Losses of log-probabilities, by the numbers of classes.
 NLL = frozenset(("NllLossBackward0", "NllLoss2DBackward0"))
+# Losses of predictions that are numbers.
+ERRORS = frozenset(("HuberLossBackward0", "MseLossBackward0", "SmoothL1LossBackward0"))
+# What changes sizes, and neither values nor their order.
+VIEWS = frozenset(("ReshapeAliasBackward0", "UnsafeViewBackward0", "ViewBackward0"))
+PERMUTATIONS = frozenset(("PermuteBackward0", "TransposeBackward0"))
+SOFTMAX = frozenset(("SoftmaxBackward0", "SafeSoftmaxBackward0"))
+# Products of matrices; of what a layer is given and its weights.
+PRODUCTS = frozenset(("BaddbmmBackward0", "BmmBackward0", "MmBackward0"))
+LAYER_PRODUCTS = frozenset(("AddmmBackward0", "MmBackward0"))
+# How the names of torch's own attentions begin, by the device that they are for.
+FUSED_ATTENTION = "ScaledDotProduct"
 
 # Once a forward has packed what it saves (checkpointing, offloading), unpacking would
 # run the user's code, or compute a region again.

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.graph_nodes import (
+    ERRORS,
+    LAYER_PRODUCTS,
+    VIEWS,
     dimension,
     inputs,
     integer,
@@ -32,15 +35,11 @@ WITH_ITSELF = "loss.contrasts_with_itself"
 SEVERAL_LABELS = "loss.several_labels"
 
 _ADDITIONS = frozenset(("AddBackward0", "AddBackward1"))
-# Losses of predictions that are numbers.
-ERRORS = frozenset(("HuberLossBackward0", "MseLossBackward0", "SmoothL1LossBackward0"))
 _BEST = frozenset(("AmaxBackward0", "MaxBackward0", "MaxBackward1"))
-# What changes sizes and no values.
-_RESHAPED = frozenset(("ReshapeAliasBackward0", "UnsafeViewBackward0", "ViewBackward0"))
 # Between the best value and the target: reward, discount, ends of episodes.
 _DISCOUNTS = (
     _ADDITIONS
-    | _RESHAPED
+    | VIEWS
     | {
         "MulBackward0",
         "SqueezeBackward0",
@@ -50,7 +49,6 @@ _DISCOUNTS = (
     }
 )
 _MAX_BETWEEN = 16
-_LAYERS = frozenset(("AddmmBackward0", "MmBackward0"))
 _WEIGHT = "torch::autograd::AccumulateGrad"
 _MAX_RESHAPED = 4
 _FEWEST_SAMPLES = 4  # that are told apart
@@ -212,7 +210,7 @@ def _is_estimated(target: Node, value: Node, best: bool = True) -> bool | None:
         name = target.name()
         if name in _BEST:
             return (best and added) or None
-        if name in _LAYERS:
+        if name in LAYER_PRODUCTS:
             # Equations of values, solved by their residuals, go on for ever.
             estimated = added and discounted and ends
             return (estimated and _are_of_one_layer(target, value)) or None
@@ -236,7 +234,7 @@ def _are_of_one_layer(layer: Node, value: Node) -> bool:
     """Does the value come from the layer's weights, by shapes and sums alone?"""
     node = value
     for _ in range(_MAX_BETWEEN):
-        if node.name() in _LAYERS:
+        if node.name() in LAYER_PRODUCTS:
             return bool(_weights(node) & _weights(layer))
         givers = inputs(node)
         if node.name() not in _DISCOUNTS or len(givers) != 1:
@@ -318,7 +316,7 @@ def _is_of_convolution(norm: Node) -> bool:
         if len(givers) != 1:
             return False
         node = givers[0]
-        if node.name() not in _RESHAPED:
+        if node.name() not in VIEWS:
             break
     return str(node.name()) == "ConvolutionBackwardBackward0"
 

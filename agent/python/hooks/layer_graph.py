@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _traincheck.findings import Findings
-from _traincheck.graph_nodes import Graph, inputs, saved_shape, shape, walk
+from _traincheck.graph_nodes import (
+    LAYER_PRODUCTS,
+    Graph,
+    inputs,
+    saved_shape,
+    shape,
+    walk,
+)
 from _traincheck.value_graph import SAME_VALUES, values_of
 
 if TYPE_CHECKING:
@@ -36,7 +43,6 @@ _LAYERS = {
     "ConvolutionBackward0": "input",
     "MmBackward0": "self",
 }
-_PRODUCTS = frozenset(("AddmmBackward0", "MmBackward0"))
 _PARAMETER = "torch::autograd::AccumulateGrad"
 _LINEAR = (
     SAME_VALUES
@@ -84,7 +90,7 @@ def _are_linear(predictions: list[Node]) -> bool | None:
 
 def _is_linear(node: Node) -> bool:
     # Of a product, one factor alone may come from a layer.
-    if node.name() in _PRODUCTS:
+    if node.name() in LAYER_PRODUCTS:
         return len(_computed(node)) < 2
     return node.name() in _LINEAR or (
         node.name() == "MulBackward0" and len(inputs(node)) == 1

@@ -10,18 +10,23 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import first_shape, given_shape, inputs, shape
+from _traincheck.graph_nodes import (
+    FUSED_ATTENTION,
+    PERMUTATIONS,
+    SOFTMAX,
+    VIEWS,
+    first_shape,
+    given_shape,
+    inputs,
+    shape,
+)
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
     Sizes = tuple[int, ...]
 
-VIEWS = frozenset(("ReshapeAliasBackward0", "UnsafeViewBackward0", "ViewBackward0"))
-
-_SOFTMAX = frozenset(("SoftmaxBackward0", "SafeSoftmaxBackward0"))
 _PRODUCT = "BmmBackward0"
-_FUSED = "ScaledDotProduct"
 # What leaves each number where it is.
 _IN_PLACE = VIEWS | {
     "CloneBackward0",
@@ -40,7 +45,6 @@ _PARTS = _EXPANDED | {
     "UnbindBackward0",
     "UnsqueezeBackward0",
 }
-_PERMUTATIONS = frozenset(("PermuteBackward0", "TransposeBackward0"))
 _MOST_BETWEEN = 12
 
 
@@ -113,11 +117,11 @@ def _product_before(view: Node) -> Node | None:
     node: Node | None = view
     for _ in range(_MOST_BETWEEN):
         node = _only_giver(node) if node is not None else None
-        if node is None or node.name().startswith(_FUSED):
+        if node is None or node.name().startswith(FUSED_ATTENTION):
             return node
         if node.name() == _PRODUCT:
             weights = node.next_functions[0][0]
-            return node if _before(weights, _EXPANDED, _SOFTMAX) else None
+            return node if _before(weights, _EXPANDED, SOFTMAX) else None
         if node.name() not in _IN_PLACE:
             return None
     return None
@@ -128,7 +132,7 @@ def _permutation_of_values(product: Node) -> tuple[Sizes, Sizes] | None:
     place = 1 if product.name() == _PRODUCT else 2
     following = product.next_functions
     values = following[place][0] if len(following) > place else None
-    permutation = _before(values, _PARTS, _PERMUTATIONS)
+    permutation = _before(values, _PARTS, PERMUTATIONS)
     if permutation is None:
         return None
     before, after = given_shape(permutation), shape(permutation)

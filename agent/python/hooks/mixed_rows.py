@@ -16,6 +16,10 @@ import torch
 
 from _traincheck.batch_axis import RECURRENCES, steps_and_sequences
 from _traincheck.graph_nodes import (
+    FUSED_ATTENTION,
+    LAYER_PRODUCTS,
+    PERMUTATIONS,
+    VIEWS,
     first_shape,
     given_shape,
     inputs,
@@ -23,7 +27,6 @@ from _traincheck.graph_nodes import (
     kept,
     shape,
 )
-from _traincheck.mixed_heads import VIEWS
 from _traincheck.mixed_heads import mixes as mixes_heads
 
 if TYPE_CHECKING:
@@ -34,12 +37,7 @@ if TYPE_CHECKING:
 _RECURRENCE_ON_DEVICE = "CudnnRnnBackward0"
 _TOGETHER = frozenset(("CatBackward0", "StackBackward0"))
 # Between a view and a recurrence: the same rows, in the same order.
-_ROW_BY_ROW = VIEWS | {
-    "AddBackward0",
-    "AddmmBackward0",
-    "CloneBackward0",
-    "MmBackward0",
-}
+_ROW_BY_ROW = VIEWS | LAYER_PRODUCTS | {"AddBackward0", "CloneBackward0"}
 # Between a view and the heads of an attention: torch's own projects queries, keys and
 # values together and then takes them apart.
 _BEFORE_HEADS = _ROW_BY_ROW | {
@@ -54,15 +52,13 @@ _BEFORE_HEADS = _ROW_BY_ROW | {
     "UnbindBackward0",
     "UnsqueezeBackward0",
 }
-_PERMUTATIONS = frozenset(("PermuteBackward0", "TransposeBackward0"))
 # Between the heads and the product of queries, or of weights, and keys or values.
 _BEFORE_PRODUCT = (
     VIEWS
-    | _PERMUTATIONS
+    | PERMUTATIONS
     | {"CloneBackward0", "ExpandBackward0", "MulBackward0", "MulBackward1"}
 )
 _PRODUCTS = frozenset(("BaddbmmBackward0", "BmmBackward0"))
-_FUSED = "ScaledDotProduct"
 _MOST_BETWEEN = 16
 _MOST_BEFORE_HEADS = 64
 
@@ -148,7 +144,7 @@ def _keeps(sizes: tuple[int, ...], steps: int, samples: int) -> bool:
 def _gives_heads(node: Node, steps: int, samples: int) -> bool:
     """[steps, samples * heads, size] as [samples * heads, steps, size], or the same with
     a dimension for the heads."""
-    given = given_shape(node) if node.name() in _PERMUTATIONS else None
+    given = given_shape(node) if node.name() in PERMUTATIONS else None
     if given is None or given[:1] != (steps,):
         return False
     if len(given) == 3:
@@ -165,7 +161,7 @@ def _is_multiplied(heads: Node, graph: Graph) -> bool:
             break
         for taker in graph.takers(todo.pop(0)):
             name = taker.name()
-            if name in _PRODUCTS or name.startswith(_FUSED):
+            if name in _PRODUCTS or name.startswith(FUSED_ATTENTION):
                 return True
             if name in _BEFORE_PRODUCT:
                 todo.append(taker)

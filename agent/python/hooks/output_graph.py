@@ -9,9 +9,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import NLL, dimension, factor, inputs, integer
-from _traincheck.graph_nodes import saved, shape
-from _traincheck.label_graph import ERRORS
+from _traincheck.graph_nodes import (
+    ERRORS,
+    LAYER_PRODUCTS,
+    NLL,
+    dimension,
+    factor,
+    inputs,
+    integer,
+    saved,
+    shape,
+)
 from _traincheck.value_graph import SAME_VALUES, givers_of, origins_of, values_of
 
 if TYPE_CHECKING:
@@ -83,7 +91,6 @@ _ARITHMETIC = (
     }
 )
 _MOST_BETWEEN = 256
-_VALUES = frozenset(("AddmmBackward0", "MmBackward0"))
 
 
 def look(node: Node, found: Findings) -> None:
@@ -318,7 +325,7 @@ def _is_advantage(node: Node) -> bool:
     while todo and len(seen) < _MOST_BETWEEN:
         one = todo.pop()
         name = one.name()
-        if name in _VALUES:
+        if name in LAYER_PRODUCTS:
             sizes = shape(one)
             if not sizes or sizes[-1] != 1:
                 return False

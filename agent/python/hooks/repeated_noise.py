@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import saved, walk
+from _traincheck.graph_nodes import ERRORS, saved, walk
 from _traincheck.raw_inputs import given_to
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _NARROWEST = 16
 _LEAST = 0.01  # of the targets' deviation
 _ROUNDING = 1e-5  # of the largest number
 _TURNS = 0.25  # changes of sign, of all neighbours
-_ERRORS = frozenset(("HuberLossBackward0", "MseLossBackward0", "SmoothL1LossBackward0"))
 _PRECISE = (torch.float32, torch.float64)
 
 
@@ -84,7 +83,7 @@ def _look(roots: list[Node]) -> _Look | None:
     targets: torch.Tensor | None = None
     given: list[torch.Tensor] = []
     for node in walk(roots, _MAX_NODES):
-        if node.name() in _ERRORS:
+        if node.name() in ERRORS:
             if targets is not None:
                 return None
             targets = saved(node, "target")
