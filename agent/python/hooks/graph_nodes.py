@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from torch.autograd.graph import Node
@@ -69,6 +69,23 @@ class Graph:
 
     def takers(self, node: Node) -> list[Node]:
         return self._takers.get(node, [])
+
+    def taken_on(
+        self, start: Node, goes_through: Callable[[Node], bool], most: int
+    ) -> Iterator[Node]:
+        """What it was given to, and what that was given to where it goes through: the
+        nearest first, of at most so many nodes."""
+        todo, seen = collections.deque([start]), {start}
+        for _ in range(most):
+            if not todo:
+                return
+            for taker in self.takers(todo.popleft()):
+                if taker in seen:
+                    continue
+                seen.add(taker)
+                yield taker
+                if goes_through(taker):
+                    todo.append(taker)
 
     def reached_from(self, start: Node) -> set[Node]:
         """All that was computed of what `start` computed, itself included."""

@@ -101,35 +101,28 @@ def mixes(view: Node, graph: Graph, samples: set[int]) -> bool | None:
 def _is_read_by_steps(view: Node, graph: Graph) -> bool:
     """Does a recurrence take the first dimension of the view for its steps?"""
     sizes = shape(view) or ()
-    todo = [view]
-    for _ in range(_MOST_BETWEEN):
-        if not todo:
-            break
-        for taker in graph.takers(todo.pop(0)):
-            if taker.name() in RECURRENCES and steps_and_sequences(taker) == sizes[:2]:
-                return True
-            if taker.name() in _ROW_BY_ROW:
-                todo.append(taker)
-    return False
+
+    def goes_through(taker: Node) -> bool:
+        return taker.name() in _ROW_BY_ROW
+
+    return any(
+        taker.name() in RECURRENCES and steps_and_sequences(taker) == sizes[:2]
+        for taker in graph.taken_on(view, goes_through, _MOST_BETWEEN)
+    )
 
 
 def _is_attended_by_steps(view: Node, graph: Graph) -> bool:
     """Does an attention by heads take the first dimension of the view for its steps?"""
     steps, samples, _ = shape(view) or (0, 0, 0)
-    todo, seen = [view], {view}
-    for _ in range(_MOST_BEFORE_HEADS):
-        if not todo:
-            break
-        for taker in graph.takers(todo.pop(0)):
-            if taker in seen:
-                continue
-            seen.add(taker)
-            if _gives_heads(taker, steps, samples) and _is_multiplied(taker, graph):
-                return True
-            sizes = first_shape(taker) or ()
-            if taker.name() in _BEFORE_HEADS and _keeps(sizes, steps, samples):
-                todo.append(taker)
-    return False
+
+    def goes_through(taker: Node) -> bool:
+        sizes = first_shape(taker) or ()
+        return taker.name() in _BEFORE_HEADS and _keeps(sizes, steps, samples)
+
+    return any(
+        _gives_heads(taker, steps, samples) and _is_multiplied(taker, graph)
+        for taker in graph.taken_on(view, goes_through, _MOST_BEFORE_HEADS)
+    )
 
 
 def _keeps(sizes: tuple[int, ...], steps: int, samples: int) -> bool:
@@ -155,17 +148,13 @@ def _gives_heads(node: Node, steps: int, samples: int) -> bool:
 
 
 def _is_multiplied(heads: Node, graph: Graph) -> bool:
-    todo = [heads]
-    for _ in range(_MOST_BETWEEN):
-        if not todo:
-            break
-        for taker in graph.takers(todo.pop(0)):
-            name = taker.name()
-            if name in _PRODUCTS or name.startswith(FUSED_ATTENTION):
-                return True
-            if name in _BEFORE_PRODUCT:
-                todo.append(taker)
-    return False
+    def goes_through(taker: Node) -> bool:
+        return taker.name() in _BEFORE_PRODUCT
+
+    return any(
+        taker.name() in _PRODUCTS or taker.name().startswith(FUSED_ATTENTION)
+        for taker in graph.taken_on(heads, goes_through, _MOST_BETWEEN)
+    )
 
 
 def _is_of_layers(view: Node, layers: int) -> bool:
