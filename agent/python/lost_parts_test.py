@@ -220,6 +220,21 @@ class ReplacedTransforms(HooksCase):
         held_out.dataset.transform = None
         self.assertEqual(self.train(part), [0.0])
 
+    def test_parts_are_not_asked_whether_they_are_equal(self):
+        asked = []
+
+        class Part(Subset):
+            def __eq__(self, other):
+                asked.append(other)
+                raise RuntimeError("compares no parts")
+
+        data, places = Signals(), list(range(24, 32))
+        parts = [Part(data, range(24)), Part(data, places)]
+        parts.append(Part(copy.copy(data), places))
+        data.transform = torch.abs
+        self.assertEqual(self.train(parts[0]), [0.0])
+        self.assertEqual(asked, [])
+
     def test_of_a_part_of_a_part(self):
         part, held_out = random_split(Signals(), [24, 8])
         held_out.dataset.transform = None

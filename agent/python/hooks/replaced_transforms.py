@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from _traincheck.sources import Body
 
+    _Part = tuple[weakref.ref[Subset[Any]], "_Split"]
+
 # Name of the scalar of a loader.
 NAME = "loader.transform_replaced"
 _WORDS = ("transform", "augment")
@@ -55,9 +57,7 @@ class ReplacedTransforms:
         # Of the present pass. A loader may be gone before its pass ends.
         self._data: weakref.ref[Any] | None = None
         # The newest ones, with their splits.
-        self._parts: deque[tuple[weakref.ref[Subset[Any]], _Split]] = deque(
-            maxlen=_MOST_PARTS
-        )
+        self._parts: deque[_Part] = deque(maxlen=_MOST_PARTS)
 
     def made(self, part: Subset[Any]) -> None:
         whole = whole_of(part)
@@ -66,14 +66,22 @@ class ReplacedTransforms:
         split = self._splits.get(whole) or _Split(whole)
         split.parts += 1
         self._splits.set(whole, split)
-        for reference, other in list(self._parts):
+        for entry in list(self._parts):
+            reference, other = entry
             replaced = reference()
             if other is not split and replaced is not None:
                 if replaced.indices is part.indices:
                     other.parts -= 1
                     other.has_copies = True
-                    self._parts.remove((reference, other))
+                    self._forget(entry)
         self._parts.append((weakref.ref(part), split))
+
+    def _forget(self, gone: _Part) -> None:
+        """Weak references ask what they refer to whether it is equal, code of the
+        user's."""
+        others = [entry for entry in self._parts if entry is not gone]
+        self._parts.clear()
+        self._parts.extend(others)
 
     def pass_begins(self, loader: DataLoader[Any]) -> None:
         data = whole_of(loader.dataset)
