@@ -12,6 +12,8 @@ from torch import nn
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import HooksCase, SignsCase, last, said
 
+from _traincheck import left_out_weights
+
 
 class Scaled(nn.Module):
     def __init__(self, scale):
@@ -153,6 +155,17 @@ class Uncertainty(nn.Module):
         return sum(torch.exp(-s) * loss + s for loss, s in pairs)
 
 
+class Error(nn.Module):
+    """Gives its loss itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.layer(x).square().mean()
+
+
 class LeftOutWeights(HooksCase):
     NAME = "opt.part_left_out"
 
@@ -208,6 +221,34 @@ class LeftOutWeights(HooksCase):
             self.setUp()
             found = self.train(criterion, also=lambda: moves(clear))
             self.assertNotIn(1.0, found)
+
+    def test_lookups_end_while_no_model_is_new(self):
+        class Counted:
+            generation = lookups = 0
+
+            def find(self, module):
+                self.lookups += 1
+
+        models, counts = Counted(), []
+        observer = left_out_weights.LeftOutWeights(models, None)
+        loss = torch.ones((), requires_grad=True)
+        for _ in range(2):
+            for _ in range(1100):
+                observer.forward_ended(nn.MSELoss(), loss)
+            counts.append(models.lookups)
+            models.generation += 1
+        self.assertEqual(counts, [1024, 2048])
+
+    def test_after_many_other_losses(self):
+        other = Error()
+        for _ in range(1100):
+            other(torch.randn(8, 5))
+        self.assertEqual(self.train(), [0.0, 1.0])
+
+    def test_beside_many_other_losses(self):
+        other = Error()
+        also = lambda: [other(torch.randn(8, 5)) for _ in range(200)]
+        self.assertEqual(self.train(also=also), [0.0, 1.0])
 
     def test_somebody_clears_their_gradients(self):
         criterion = Uncertainty()

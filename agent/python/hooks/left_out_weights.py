@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _USES = 8  # steps in a row, after each of which they are as they were
 _MOST = 64  # looks
+_MOST_LOOKUPS = 1024  # of modules, while none is new and none of them matters
 _MODELS = 16
 _PARTS = 16  # of such a module
 _ELEMENTS = 64  # of all its parameters, which are numbers or rows
@@ -56,6 +57,8 @@ class LeftOutWeights:
         self._uses: dict[int, _Uses] = {}  # by the model's number
         self._given = False  # has one of them given a loss since the last step?
         self._looks = 0
+        self._lookups = 0
+        self._generation = -1  # of the models, at the last forward
 
     def forward_ended(self, module: torch.nn.Module, result: Any) -> None:
         """Called with what an outermost forward has given."""
@@ -63,6 +66,12 @@ class LeftOutWeights:
             return
         if result.dim() > 0 or not result.requires_grad:
             return
+        # A new module is a model by the end of its first outermost forward.
+        if self._generation != self._models.generation:
+            self._generation, self._lookups = self._models.generation, 0
+        if self._lookups == _MOST_LOOKUPS:
+            return
+        self._lookups += 1
         model = self._models.find(module)
         if model is None:
             return
@@ -82,6 +91,7 @@ class LeftOutWeights:
         state, which may stay as it is."""
         self._given = False
         self._looks += 1
+        self._lookups = 0
         for uses in self._uses.values():
             if uses.given:
                 uses.given = False
