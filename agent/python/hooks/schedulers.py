@@ -13,8 +13,10 @@ import torch
 
 from _traincheck import naming
 from _traincheck.cosine_waves import CosineWave
-from _traincheck.early_ends import MILESTONES, EarlyEnd, last_milestone
 from _traincheck.early_ends import NAME as ENDS_EARLY
+from _traincheck.early_ends import EarlyEnd
+from _traincheck.early_falls import NAME as FALLS_EARLY
+from _traincheck.early_falls import EarlyFall, last_milestone
 from _traincheck.findings import Findings
 from _traincheck.hyper_parameters import number_of, rates_of
 from _traincheck.identity_map import WeakIdentityMap
@@ -48,7 +50,6 @@ _PLATEAU = torch.optim.lr_scheduler.ReduceLROnPlateau
 _LATE = (_PLATEAU, torch.optim.swa_utils.SWALR)
 _COSINE = torch.optim.lr_scheduler.CosineAnnealingLR
 _MILESTONES = torch.optim.lr_scheduler.MultiStepLR
-_STEPS = torch.optim.lr_scheduler.StepLR
 _ONE_CYCLE = torch.optim.lr_scheduler.OneCycleLR
 # Their states copy the attributes of the methods that they are given.
 _OF_FUNCTIONS = (
@@ -94,6 +95,7 @@ class _Schedule:
         self.direction = MetricDirection()
         self.warm_up = WarmUp()
         self.end = EarlyEnd()
+        self.fall = EarlyFall(self.end)
         self.wave = CosineWave()
 
 
@@ -225,11 +227,8 @@ class Schedules:
                 _look(scheduler, schedule, optimizer, moved, found)
                 if isinstance(scheduler, _COSINE):
                     _look_at_end(scheduler, schedule, found)
-                elif isinstance(scheduler, _MILESTONES):
-                    _look_at_milestones(scheduler, schedule, found)
-                elif isinstance(scheduler, _STEPS):
-                    gone = schedule.end.is_gone(scheduler, schedule.calls, count or 0)
-                    found.add(MILESTONES, gone)
+                fallen = schedule.fall.look(scheduler, schedule.calls - 1, count or 0)
+                found.add(FALLS_EARLY, fallen)
                 found.add(METRICS_APART, self.plateaus.is_apart(scheduler))
                 found.add(UNDONE, self.undone.of(scheduler.optimizer))
                 if moved is not None:
@@ -364,15 +363,8 @@ def _end_of(scheduler: Any) -> float | None:
     """Where a cosine has its lowest rate (it has no end, and rises again), or the last
     milestone is."""
     if isinstance(scheduler, _MILESTONES):
-        return last_milestone(scheduler.milestones, number_of(scheduler.gamma))
+        return last_milestone(scheduler)
     return number_of(getattr(scheduler, "T_max", None))
-
-
-def _look_at_milestones(scheduler: Any, schedule: _Schedule, found: Findings) -> None:
-    end = _end_of(scheduler)
-    if end is not None:
-        calls = schedule.calls - 1
-        found.add(MILESTONES, schedule.end.milestones_passed(calls, end))
 
 
 def _look_at_end(scheduler: Any, schedule: _Schedule, found: Findings) -> None:
