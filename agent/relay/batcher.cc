@@ -7,15 +7,16 @@
 
 namespace traincheck::agent {
 
-std::optional<v1::Batch> Batcher::Next(TimePoint now, bool flush) {
+std::optional<v1::Batch> Batcher::Next(TimePoint now,
+                                       std::chrono::milliseconds gather) {
   const uint64_t unread = rings_->unread_bytes();
   if (unread == 0) {
     empty_at_ = now;
     return std::nullopt;
   }
   // Each batch costs a compression, a message and an acknowledgement. A few
-  // records therefore wait for more, but never longer than kMaxLie.
-  if (!flush && unread < kEnoughForABatchBytes && now - empty_at_ < kMaxLie) {
+  // records therefore wait for more.
+  if (unread < kEnoughForABatchBytes && now - empty_at_ < gather) {
     return std::nullopt;
   }
   v1::Batch batch;

@@ -27,9 +27,10 @@ class Batcher {
   Batcher& operator=(const Batcher&) = delete;
 
   // The next batch, without its number, of what the last Refresh of the rings
-  // has seen; none if too little lies there and not for long, or nothing.
-  // `flush`: whatever lies there. Call it until there is none.
-  std::optional<v1::Batch> Next(TimePoint now, bool flush);
+  // has seen; none if nothing lies there, or too little and for less than
+  // `gather`. Call it until there is none.
+  std::optional<v1::Batch> Next(TimePoint now,
+                                std::chrono::milliseconds gather);
 
   // Says that the process was alive at `now` and had recorded nothing more.
   // REQUIRES: its rings were empty when they were refreshed, not before `now`.

@@ -12,6 +12,8 @@
 namespace traincheck::agent {
 namespace {
 
+constexpr milliseconds kAtOnce{0};
+
 class BatcherTest : public testing::Test {
  protected:
   void Add(const RingForTesting& ring) {
@@ -19,9 +21,9 @@ class BatcherTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status;
   }
 
-  std::optional<v1::Batch> Next(bool flush = false) {
+  std::optional<v1::Batch> Next(milliseconds gather = kMaxLie) {
     rings_.Refresh();
-    return batcher_.Next(now_, flush);
+    return batcher_.Next(now_, gather);
   }
 
   static std::string Plain(const v1::Batch& batch) {
@@ -64,14 +66,14 @@ TEST_F(BatcherTest, PutsDefinitionsFirstThenTheMainThread) {
   main.AppendMark(20);
   main.AppendMark(21);
   definitions.AppendMark(10);
-  const auto batch = Next(/*flush=*/true);
+  const auto batch = Next(kAtOnce);
   ASSERT_TRUE(batch.has_value());
   EXPECT_EQ(Marks(*batch), (std::vector<uint64_t>{10, 20, 21, 30}));
   ASSERT_EQ(batch->slices_size(), 3);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(batch->slices(i).ring(), unsigned(i));
   EXPECT_EQ(batch->slices(1).records(), 2u);
   EXPECT_EQ(batch->slices(1).to(), 2 * sizeof(MarkRecord));
-  EXPECT_FALSE(Next(true).has_value());
+  EXPECT_FALSE(Next(kAtOnce).has_value());
 }
 
 TEST_F(BatcherTest, WaitsForEnoughOrForTime) {
@@ -87,6 +89,26 @@ TEST_F(BatcherTest, WaitsForEnoughOrForTime) {
   now_ += kIdlePoll;  // may have lain since the last poll
   main.AppendMark(2);
   EXPECT_TRUE(Next().has_value());
+}
+
+TEST_F(BatcherTest, GathersForAsLongAsItIsAsked) {
+  RingForTesting main(1, 4u << 20);
+  Add(main);
+  EXPECT_FALSE(Next().has_value());  // empty now
+  for (int i = 0; i < 10; ++i) {
+    main.AppendMark(i);
+    now_ += kMaxLie;
+    EXPECT_FALSE(Next(11 * kMaxLie).has_value());
+  }
+  now_ += kMaxLie;
+  const auto batch = Next(11 * kMaxLie);
+  ASSERT_TRUE(batch.has_value());
+  EXPECT_EQ(Marks(*batch).size(), 10u);
+  // Enough for a batch waits for nothing.
+  for (size_t i = 0; i <= kEnoughForABatchBytes / sizeof(MarkRecord); ++i) {
+    main.AppendMark(i);
+  }
+  EXPECT_TRUE(Next(11 * kMaxLie).has_value());
 }
 
 TEST_F(BatcherTest, AFullRingGoesAtOnceInBoundedBatches) {
@@ -132,7 +154,7 @@ TEST_F(BatcherTest, PayloadsCarryAChecksum) {
   RingForTesting main(1);
   Add(main);
   for (int i = 0; i < 100; ++i) main.AppendMark(i);
-  auto batch = Next(true);
+  auto batch = Next(kAtOnce);
   ASSERT_TRUE(batch.has_value());
   std::string payload = batch->payload();
   EXPECT_EQ(ZSTD_getFrameContentSize(payload.data(), payload.size()),
@@ -150,17 +172,17 @@ TEST_F(BatcherTest, AMalformedRingStopsAloneAndIsFreed) {
   other.AppendMark(1);
   other.AppendRaw(std::string(24, '\0'));
   main.AppendMark(2);
-  auto batch = Next(true);
+  auto batch = Next(kAtOnce);
   ASSERT_TRUE(batch.has_value());
   EXPECT_EQ(Marks(*batch), (std::vector<uint64_t>{2, 1}));
   EXPECT_EQ(rings_.NewFaults().size(), 1u);
   EXPECT_TRUE(rings_.NewFaults().empty());
   other.AppendMark(3);
   main.AppendMark(4);
-  batch = Next(true);
+  batch = Next(kAtOnce);
   ASSERT_TRUE(batch.has_value());
   EXPECT_EQ(Marks(*batch), std::vector<uint64_t>{4});
-  EXPECT_FALSE(Next(true).has_value());
+  EXPECT_FALSE(Next(kAtOnce).has_value());
   EXPECT_EQ(other.header().tail.load(), other.header().head.load());
 }
 
@@ -168,10 +190,10 @@ TEST_F(BatcherTest, SeesACleanExit) {
   RingForTesting main(1);
   Add(main);
   main.Append(MarkBytes(0, static_cast<uint8_t>(MarkKind::kStepClosed)));
-  Next(true);
+  Next(kAtOnce);
   EXPECT_FALSE(batcher_.saw_clean_exit());
   main.Append(MarkBytes(0, static_cast<uint8_t>(MarkKind::kCleanExit)));
-  Next(true);
+  Next(kAtOnce);
   EXPECT_TRUE(batcher_.saw_clean_exit());
 }
 
@@ -179,10 +201,10 @@ TEST_F(BatcherTest, PressureIsAHalfFullRing) {
   RingForTesting main(1, 4096);
   Add(main);
   for (int i = 0; i < 80; ++i) main.AppendMark(i);
-  const auto first = Next(true);
+  const auto first = Next(kAtOnce);
   EXPECT_FALSE(rings_.under_pressure());
   for (int i = 0; i < 20; ++i) main.AppendMark(i);
-  Next(true);
+  Next(kAtOnce);
   EXPECT_TRUE(rings_.under_pressure());
   rings_.Release(first->slices());
   EXPECT_FALSE(rings_.under_pressure());
@@ -197,7 +219,7 @@ TEST_F(BatcherTest, FinalReportsCountTheRecordsThatAreThere) {
   for (uint64_t counted : {3, 1}) {
     main.header().committed_records.store(counted);
     main.header().offered_records.store(counted);
-    Next(true);
+    Next(kAtOnce);
     EXPECT_EQ(rings_.Reports(false)[0].committed_records(), counted);
     const v1::RingReport report = rings_.Reports(true)[0];
     EXPECT_EQ(report.committed_records(), 2u);
@@ -213,7 +235,7 @@ TEST_F(BatcherTest, FinalReportsOfUnreadRingsSayWhatTheWriterSays) {
   bad.AppendMark(1);
   bad.AppendRaw(std::string(24, '\0'));
   bad.AppendMark(2);
-  Next(true);
+  Next(kAtOnce);
   EXPECT_EQ(rings_.Reports(true)[0].committed_records(), 2u);
 }
 

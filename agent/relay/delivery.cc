@@ -130,6 +130,8 @@ void Delivery::HearAcknowledged(const v1::Acknowledged& acknowledged,
   const size_t before = outbox_->sent();
   const absl::Status status = outbox_->Acknowledge(acknowledged.next_batch());
   if (!status.ok()) return Break(status, now);
+  gather_ = std::clamp(milliseconds(acknowledged.gather_ms()), kMaxLie,
+                       kMostGathered);
   // The batch that was in question is stored.
   if (outbox_->sent() < before) strikes_ = 0;
   // Not before: the batch that ended the stream may be any that was in flight

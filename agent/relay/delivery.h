@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "agent/relay/jitter.h"
+#include "agent/relay/limits.h"
 #include "agent/relay/outbox.h"
 #include "agent/relay/stream.h"
 #include "proto/traincheck/v1/ingest.pb.h"
@@ -54,6 +55,8 @@ class Delivery {
   bool open() const { return state_ == State::kOpen; }
   // Is a stream open to a server that wants to hear that a process is quiet?
   bool takes_quiet() const { return open() && takes_quiet_; }
+  // How long records may lie in the rings before they go out.
+  std::chrono::milliseconds gather() const { return gather_; }
   // The server has everything, the goodbye included.
   bool done() const { return state_ == State::kDone; }
   // The server does not talk to this version or user now; it is asked again
@@ -93,6 +96,9 @@ class Delivery {
   std::unique_ptr<IngestStream> stream_;
   std::string store_id_;
   bool takes_quiet_ = false;
+  // As the server said last, also while there is no stream: many come back at
+  // once after it was away.
+  std::chrono::milliseconds gather_ = kMaxLie;
   absl::Status last_error_;
   TimePoint next_try_{};
   TimePoint opened_at_{};

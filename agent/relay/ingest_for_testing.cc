@@ -199,6 +199,7 @@ bool IngestForTesting::Hates(const v1::Batch& batch) const {
 bool IngestForTesting::Answer(uint32_t pid, const v1::IngestRequest& request,
                               v1::IngestReply* reply) {
   v1::Acknowledged* acknowledged = reply->mutable_acknowledged();
+  acknowledged->set_gather_ms(behaviour_.gather_ms);
   if (request.has_batch()) {
     acknowledged->set_next_batch(store_->Put(pid, request.batch()));
     return true;

@@ -75,6 +75,7 @@ class IngestForTesting final : public v1::Ingest::Service {
     // Batches with a Mark of this value end the stream.
     std::optional<uint64_t> hates_mark = std::nullopt;
     uint64_t credit_bytes = 1u << 20;
+    uint32_t gather_ms = 0;
     // Told behind the Welcome.
     std::optional<v1::PlanChange> plan = std::nullopt;
   };

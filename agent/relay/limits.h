@@ -16,8 +16,10 @@ using std::chrono::seconds;
 // A batch goes out when this much lies in the rings ...
 inline constexpr size_t kEnoughForABatchBytes = 64u << 10;
 // ... or something has lain this long. With the poll period on top, nothing
-// lies longer than 50 ms.
+// lies longer than 50 ms ...
 inline constexpr milliseconds kMaxLie{45};
+// ... unless a server that many share asks for fewer batches, up to this.
+inline constexpr milliseconds kMostGathered{2000};
 inline constexpr size_t kMaxBatchPlainBytes = 512u << 10;
 static_assert(kMaxBatchPlainBytes > kMaxRecordBytes);
 // What the server accepts at most; a zstd frame of kMaxBatchPlainBytes stays
@@ -58,7 +60,10 @@ inline constexpr seconds kNoAnswer{2};
 // ... and a server that took the stream but does not answer is asked anew
 // after this.
 inline constexpr seconds kWelcomeTimeout{10};
+// Counters of the rings are told so often, but not more often than this many
+// batches.
 inline constexpr seconds kReportPeriod{1};
+inline constexpr int kBatchesAReport = 5;
 // A process that closed its socket is looked at this often: does it run another
 // program by now?
 inline constexpr milliseconds kLookForProgram{1000};

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -324,12 +325,13 @@ void ProcessStream::NoteDefinitions() {
 }
 
 void ProcessStream::MakeBatches(TimePoint now) {
+  const milliseconds gather =
+      ended_at_.has_value() ? milliseconds(0) : delivery_->gather();
   for (int i = 0; i < kBatchesPerTurn; ++i) {
     // Records then stay in the rings. Only when these are full too, the process
     // drops records, and counts them.
     if (!outbox_->has_room()) return;
-    std::optional<v1::Batch> batch =
-        batcher_.Next(now, /*flush=*/ended_at_.has_value());
+    std::optional<v1::Batch> batch = batcher_.Next(now, gather);
     if (!batch.has_value()) return;
     outbox_->Add(*std::move(batch), now);
   }
@@ -378,7 +380,10 @@ void ProcessStream::TellUndelivered() const {
 }
 
 void ProcessStream::Report(TimePoint now) {
-  if (now - reported_at_ < kReportPeriod) return;
+  // A message costs a busy server as much as a batch does.
+  const auto period = std::max<milliseconds>(
+      kReportPeriod, kBatchesAReport * delivery_->gather());
+  if (now - reported_at_ < period) return;
   reported_at_ = now;
   delivery_->SetReports(rings_.Reports(/*final=*/false));
 }

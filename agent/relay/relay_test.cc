@@ -16,8 +16,10 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "agent/relay/limits.h"
 #include "agent/relay/relay_fixture_for_testing.h"
 #include "agent/relay/spool_for_testing.h"
 #include "agent/ring/ring_for_testing.h"
@@ -85,6 +87,26 @@ TEST_F(RelayTest, RecordsArriveWhileTheWriterIsQuiet) {
   // 50 ms in the ring; the rest, and the median, are for a loaded machine.
   std::sort(took.begin(), took.end());
   EXPECT_LT(took[2], milliseconds(500));
+}
+
+TEST_F(RelayTest, AServerThatManyShareGetsFewerBatches) {
+  StartServer(Behaviour{.gather_ms = 2000});
+  StartRelay();
+  WriterProcess writer(relay_->socket_name());
+  const pid_t pid = writer.pid();
+  writer.Do("marks 1");
+  ASSERT_TRUE(WaitForMarks(pid, 1));  // and with it the relay has the answer
+  std::this_thread::sleep_for(milliseconds(100));
+  const uint64_t before = store_.Get(pid).next_batch;
+  for (int i = 0; i < 10; ++i) {
+    writer.Do("marks 1");
+    std::this_thread::sleep_for(2 * kMaxLie);
+  }
+  writer.Kill();
+  ExpectExit(0);
+  ExpectComplete(pid, 11, v1::END_KIND_DIED);
+  // Ten without it.
+  EXPECT_LE(store_.Get(pid).next_batch - before, 3u);
 }
 
 TEST_F(RelayTest, AServerThatComesLateGetsEverything) {

@@ -15,6 +15,8 @@
 namespace traincheck::server {
 namespace {
 
+// Between two looks at whether the streams may go on.
+constexpr absl::Duration kLookPeriod = absl::Milliseconds(500);
 // Between two looks at memory that may be given back.
 constexpr absl::Duration kHeapPeriod = absl::Seconds(1);
 
@@ -268,7 +270,8 @@ IngestService::IngestService(Registry* registry, RunPlans* plans,
     : gate_(*gate),
       options_(options),
       sessions_{registry, plans, std::move(store_id),
-                std::make_shared<ByteBudget>(options.max_unsynced_bytes)} {}
+                std::make_shared<ByteBudget>(options.max_unsynced_bytes),
+                std::make_shared<BatchPace>()} {}
 
 IngestService::~IngestService() = default;
 
@@ -285,6 +288,7 @@ IngestService::Stream(grpc::CallbackServerContext* context) {
     // Also one that is refused: OnDone takes it out again.
     streams_.insert(stream);
     ++streams_of_[stream->owner()];
+    sessions_.pace->SetStreams(streams_.size());
   }
   if (!may.ok()) stream->End(may);
   // gRPC uses it until OnDone; streams_ keeps it alive so long.
@@ -307,18 +311,28 @@ absl::Status IngestService::CheckRoom(const std::string& owner) const {
                    " are open, which is the limit of an owner"));
 }
 
+void IngestService::EndIfOver(IngestReactor* stream, absl::Time now) const {
+  if (now - stream->opened() > options_.hello_timeout && stream->silent()) {
+    stream->End(absl::DeadlineExceededError(absl::StrCat(
+        "no Hello within ", absl::FormatDuration(options_.hello_timeout))));
+  }
+  stream->EndIfReplaced();
+  stream->EndIfUnknown();
+}
+
 void IngestService::Tick(absl::Time now) {
-  for (const std::shared_ptr<IngestReactor>& stream : Streams()) {
-    if (now - stream->opened() > options_.hello_timeout && stream->silent()) {
-      stream->End(absl::DeadlineExceededError(absl::StrCat(
-          "no Hello within ", absl::FormatDuration(options_.hello_timeout))));
+  // A clock that is set back must not put the look off.
+  const bool look = now - looked_ >= kLookPeriod || now < looked_;
+  if (look) looked_ = now;
+  // Nobody wakes a stream when others have given back their part of the budget,
+  // so each tick tries.
+  const bool try_again = sessions_.budget->TakeWasUsedUp();
+  if (look || try_again) {
+    for (const std::shared_ptr<IngestReactor>& stream : Streams()) {
+      if (look) EndIfOver(stream.get(), now);
+      if (try_again) stream->TakeMessage();
+      if (try_again) stream->Pump();
     }
-    stream->EndIfReplaced();
-    stream->EndIfUnknown();
-    // Nobody wakes a stream when others have given back their part of the
-    // budget, so each tick tries.
-    stream->TakeMessage();
-    stream->Pump();
   }
   if (now - heap_trimmed_ >= kHeapPeriod && heap_has_grown_.exchange(false)) {
     heap_trimmed_ = now;
@@ -342,6 +356,7 @@ void IngestService::Stop() {
 void IngestService::Remove(const std::shared_ptr<IngestReactor>& stream) {
   absl::MutexLock lock(&mutex_);
   streams_.erase(stream);
+  sessions_.pace->SetStreams(streams_.size());
   const auto at = streams_of_.find(stream->owner());
   if (at != streams_of_.end() && --at->second == 0) streams_of_.erase(at);
 }

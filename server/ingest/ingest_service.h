@@ -53,7 +53,7 @@ class IngestService final
   // not say Hello, those that a newer stream of their process has taken over
   // from and those whose token was revoked or expired; gives memory that
   // messages over the limit took back to the system. To be called every second
-  // or so, by one thread at a time.
+  // or more often, by one thread at a time.
   void Tick(absl::Time now);
 
   // Ends all streams and refuses new ones; relays come back later.
@@ -65,6 +65,8 @@ class IngestService final
   // Why no further stream of the owner may be opened.
   absl::Status CheckRoom(const std::string& owner) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends a stream that may not go on.
+  void EndIfOver(IngestReactor* stream, absl::Time now) const;
   void Remove(const std::shared_ptr<IngestReactor>& stream);
   std::vector<std::shared_ptr<IngestReactor>> Streams() const;
 
@@ -74,6 +76,7 @@ class IngestService final
   // A message over the limit has come. gRPC takes such ones whole, on any of
   // its threads, and the heap would keep what they took.
   std::atomic<bool> heap_has_grown_ = false;
+  absl::Time looked_ = absl::InfinitePast();        // Tick's, at the streams
   absl::Time heap_trimmed_ = absl::InfinitePast();  // Tick's
   // Lines on streams that end in an error: anybody can make these.
   LineLimit ends_{20, absl::Seconds(10)};

@@ -77,6 +77,7 @@ std::optional<v1::IngestReply> ReplyOutbox::Next() {
   if (!acknowledge_) return std::nullopt;
   reply.mutable_acknowledged()->set_next_batch(next_batch_);
   reply.mutable_acknowledged()->set_goodbye(goodbye_);
+  reply.mutable_acknowledged()->set_gather_ms(pace_->gather_ms());
   // One answer stands for all that has become durable since the last one.
   acknowledge_ = false;
   // The stream ends only behind this answer: it says that the end of the

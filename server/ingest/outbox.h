@@ -6,18 +6,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "proto/traincheck/v1/ingest.pb.h"
+#include "server/ingest/batch_pace.h"
 
 namespace traincheck::server {
 
 class ReplyOutbox {
  public:
-  explicit ReplyOutbox(std::function<void()> wake) : wake_(std::move(wake)) {}
+  ReplyOutbox(std::shared_ptr<const BatchPace> pace, std::function<void()> wake)
+      : pace_(std::move(pace)), wake_(std::move(wake)) {}
 
   // `bytes` of payload were queued for the disk.
   void Queued(uint64_t bytes);
@@ -37,6 +40,7 @@ class ReplyOutbox {
 
  private:
   mutable absl::Mutex mutex_;
+  const std::shared_ptr<const BatchPace> pace_;
   const std::function<void()> wake_;
   std::optional<v1::Welcome> welcome_ ABSL_GUARDED_BY(mutex_);
   bool welcomed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -32,7 +32,8 @@ Session::Session(const Dependencies& dependencies, std::string owner,
                  std::function<void()> wake)
     : use_(dependencies),
       owner_(std::move(owner)),
-      outbox_(std::make_shared<ReplyOutbox>(std::move(wake))) {}
+      outbox_(
+          std::make_shared<ReplyOutbox>(dependencies.pace, std::move(wake))) {}
 
 Session::~Session() = default;
 

@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "proto/traincheck/v1/ingest.pb.h"
+#include "server/ingest/batch_pace.h"
 #include "server/ingest/byte_budget.h"
 #include "server/plans/run_plans.h"
 #include "server/runs/registry.h"
@@ -35,6 +36,7 @@ class Session {
     RunPlans* plans;
     std::string store_id;
     std::shared_ptr<ByteBudget> budget;
+    std::shared_ptr<BatchPace> pace;
   };
   // `owner`: of the run that it writes, see Registry::Open. `wake` may be
   // called after the session is gone and must be safe then.

@@ -29,7 +29,7 @@ class SessionTest : public testing::Test {
   std::unique_ptr<Session> MakeSession() {
     return std::make_unique<Session>(
         Session::Dependencies{registry_.get(), plans_.get(), store_.id(),
-                              budget_},
+                              budget_, pace_},
         owner_, [this] { ++wakes_; });
   }
 
@@ -59,6 +59,7 @@ class SessionTest : public testing::Test {
   std::string owner_;
   std::shared_ptr<ByteBudget> budget_ =
       std::make_shared<ByteBudget>(kMaxUnsyncedBytes);
+  std::shared_ptr<BatchPace> pace_ = std::make_shared<BatchPace>();
   int wakes_ = 0;
 };
 
@@ -169,6 +170,33 @@ TEST_F(SessionTest, AcknowledgesWhatIsSyncedAndNothingElse) {
   EXPECT_EQ(Acknowledged(), 2u);
   EXPECT_FALSE(session_->NextReply().has_value());
   EXPECT_EQ(store_.Count(Table::kBatches), 2u);
+}
+
+TEST(ByteBudgetTest, SaysThatItWasUsedUpUntilItIsNot) {
+  ByteBudget budget(10);
+  budget.Take(9);
+  EXPECT_FALSE(budget.TakeWasUsedUp());
+  budget.Take(1);
+  EXPECT_TRUE(budget.TakeWasUsedUp());
+  EXPECT_TRUE(budget.TakeWasUsedUp());
+  budget.Return(5);
+  // Who found it used up since the last look is to try again.
+  EXPECT_TRUE(budget.TakeWasUsedUp());
+  EXPECT_FALSE(budget.TakeWasUsedUp());
+}
+
+TEST_F(SessionTest, AsksForFewerBatchesTheMoreStreamsThereAre) {
+  Welcomed();
+  const auto gather_ms = [&](size_t streams, uint64_t number) {
+    pace_->SetStreams(streams);
+    EXPECT_TRUE(Send(StepBatch(number)).ok());
+    store_.Sync();
+    return session_->NextReply()->acknowledged().gather_ms();
+  };
+  EXPECT_EQ(gather_ms(1, 0), 1u);
+  EXPECT_EQ(gather_ms(200, 1), 200u);
+  EXPECT_EQ(gather_ms(30'000, 2), BatchPace::kMostGatherMs);
+  EXPECT_EQ(gather_ms(2, 3), 2u);
 }
 
 TEST_F(SessionTest, OrderIsEnforced) {

@@ -18,11 +18,11 @@ void Registry::Tick() {
     RunState& run = runs_.at(id);
     // Once for all processes of the run, because it goes over them: a run may
     // have tens of thousands.
-    const uint32_t last_attempt = LastAttempt(run);
+    std::optional<uint32_t> last_attempt;
     for (auto& [number, process] : run.processes) {
-      if (process.books.state() == stored::STATE_DISCONNECTED) {
-        EndIfSilent(&run, last_attempt, &process);
-      }
+      if (process.books.state() != stored::STATE_DISCONNECTED) continue;
+      if (!last_attempt.has_value()) last_attempt = LastAttempt(run);
+      EndIfSilent(&run, *last_attempt, &process);
     }
     EndRunIfDue(&run);
   }

@@ -6,10 +6,11 @@
 //
 // The rules are the built-in ones and those learned from two ranks of the same
 // training. Each rank has a stream; a round is one step of every rank, and the
-// next one begins when all of it is stored. --paced makes one step a second, in
-// five batches a rank that come one by one. Shown are the daemon's CPU time,
-// how long after the last record was stored all of it was checked, its memory
-// and threads, and what 125 watchers cost it while nothing happens.
+// next one begins when all of it is stored. --paced makes one step a second,
+// whose records come a few at a time and are sent as relays do. Shown are the
+// batches of a step and rank, the daemon's CPU time, how long after the last
+// record was stored all of it was checked, its memory and threads, and what 125
+// watchers cost it while nothing happens.
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 
 #include "proto/traincheck/v1/control.grpc.pb.h"
 #include "tests/bench/daemon_process.h"
+#include "tests/bench/paced_job.h"
 #include "tests/bench/simulated_job.h"
 
 namespace traincheck::server {
@@ -34,7 +36,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kChannels = 20;
 constexpr int kWatchers = 125;
 constexpr auto kIdle = std::chrono::seconds(5);
-constexpr int kPiecesOfAStep = 5;
 constexpr char kLearned[] = "learned";
 
 double Seconds(Clock::duration duration) {
@@ -88,44 +89,72 @@ double SecondsBehind(const Channels& channels, const std::string& name) {
   return Seconds(Clock::now() - begin);
 }
 
-void Measure(const std::string& program, int steps, int ranks, bool paced) {
-  char folder[] = "/tmp/ranks-bench-XXXXXX";
-  if (mkdtemp(folder) == nullptr) std::exit(1);
-  {
-    const DaemonProcess daemon(program, folder);
-    const Channels channels = Connect(daemon.address(), kChannels);
-    Learn(channels, kLearned);
-    TrainingOptions options;
-    options.ranks = ranks;
-    options.steps = steps;
-    v1::Hello hello = HelloOf("job", v1::RUN_ROLE_TARGET);
-    hello.set_check_set(std::string("builtin,") + kLearned);
-    Job job(channels, options, hello, paced ? kPiecesOfAStep : 1);
-    const double before = daemon.CpuSeconds();
+// The daemon and a rule set that it has learned.
+class Subject {
+ public:
+  explicit Subject(const std::string& program) {
+    char folder[] = "/tmp/ranks-bench-XXXXXX";
+    if (mkdtemp(folder) == nullptr) std::exit(1);
+    folder_ = folder;
+    daemon_ = std::make_unique<DaemonProcess>(program, folder_);
+    channels_ = Connect(daemon_->address(), kChannels);
+    Learn(channels_, kLearned);
+  }
+  ~Subject() {
+    daemon_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  Subject(const Subject&) = delete;
+  Subject& operator=(const Subject&) = delete;
+
+  const Channels& channels() const { return channels_; }
+  // Prints the row of one job. REQUIRES: nothing was measured yet.
+  template <typename AnyJob>
+  void Measure(const TrainingOptions& options, AnyJob* job) const {
+    const double before = daemon_->CpuSeconds();
     const auto begin = Clock::now();
-    if (paced) {
-      job.StreamPaced();
-    } else {
-      job.Stream();
-    }
+    job->Stream();
     const double stored = Seconds(Clock::now() - begin);
-    const double behind = SecondsBehind(channels, "job");
-    const double stored_cpu = daemon.CpuSeconds() - before;
-    const double watchers = ShareOfWatchers(channels, daemon, "job");
-    const double idle = daemon.CpuSeconds();
-    job.End();
-    const v1::Run run = AwaitChecked(channels, "job");
-    const double cpu = stored_cpu + daemon.CpuSeconds() - idle;
+    const double behind = SecondsBehind(channels_, "job");
+    const double stored_cpu = daemon_->CpuSeconds() - before;
+    const double watchers = ShareOfWatchers(channels_, *daemon_, "job");
+    const double idle = daemon_->CpuSeconds();
+    job->End();
+    const v1::Run run = AwaitChecked(channels_, "job");
+    const double cpu = stored_cpu + daemon_->CpuSeconds() - idle;
     std::printf(
-        "| %d | %d | %lu k | %.2f | %.2f | %.3f | %.1f | %ld | %ld | %.1f | "
-        "%u of %u |\n",
-        ranks, steps, static_cast<unsigned long>(job.records() / 1000), stored,
-        behind, cpu / steps, 1e6 * cpu / static_cast<double>(job.records()),
-        daemon.Status("VmHWM") / 1024, daemon.Status("Threads"), 100 * watchers,
-        run.check().decided(), run.check().total());
+        "| %d | %d | %lu k | %.1f | %.2f | %.2f | %.3f | %.1f | %ld | %ld | "
+        "%.1f | %u of %u |\n",
+        options.ranks, options.steps,
+        static_cast<unsigned long>(job->records() / 1000),
+        static_cast<double>(job->batches()) / options.ranks / options.steps,
+        stored, behind, cpu / options.steps,
+        1e6 * cpu / static_cast<double>(job->records()),
+        daemon_->Status("VmHWM") / 1024, daemon_->Status("Threads"),
+        100 * watchers, run.check().decided(), run.check().total());
     std::fflush(stdout);
   }
-  std::filesystem::remove_all(folder);
+
+ private:
+  std::string folder_;
+  std::unique_ptr<DaemonProcess> daemon_;
+  Channels channels_;
+};
+
+void Measure(const std::string& program, int steps, int ranks, bool paced) {
+  const Subject subject(program);
+  TrainingOptions options;
+  options.ranks = ranks;
+  options.steps = steps;
+  v1::Hello hello = HelloOf("job", v1::RUN_ROLE_TARGET);
+  hello.set_check_set(std::string("builtin,") + kLearned);
+  if (paced) {
+    PacedJob job(subject.channels(), options, hello);
+    subject.Measure(options, &job);
+  } else {
+    Job job(subject.channels(), options, hello);
+    subject.Measure(options, &job);
+  }
 }
 
 }  // namespace
@@ -141,10 +170,10 @@ int main(int argc, char** argv) {
   for (int i = first + 1; i < argc; ++i) ranks.push_back(std::atoi(argv[i]));
   if (ranks.empty()) ranks = {64, 256, 1000};
   std::printf(
-      "| ranks | steps | records | stored, s | behind, s | CPU a step, s "
-      "| CPU a record, us | memory, MiB | threads "
+      "| ranks | steps | records | batches a step and rank | stored, s "
+      "| behind, s | CPU a step, s | CPU a record, us | memory, MiB | threads "
       "| 125 watchers, %% of a core | decided |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const int count : ranks) {
     traincheck::server::Measure(program, steps, count, paced);
   }

@@ -1,14 +1,11 @@
 #include "tests/bench/simulated_job.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <random>
 #include <thread>
 
 #include "base/credentials.h"
-#include "proto/record_reader.h"
 #include "server/ingest/test_batches.h"
 
 namespace traincheck::server {
@@ -17,26 +14,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kMostWaiting = std::chrono::minutes(3);
-
-// A batch of one ring as so many with about as many records each, at least one.
-std::vector<StoredBatch> InPieces(const StoredBatch& whole, int pieces) {
-  if (whole.slices.size() != 1) return {whole};
-  const RingSlice& slice = whole.slices[0];
-  const uint64_t most = (slice.records + pieces - 1) / pieces;
-  std::vector<StoredBatch> parts;
-  uint64_t position = slice.from;
-  RecordReader records(whole.plain);
-  while (records.Next()) {
-    if (parts.empty() || parts.back().slices[0].records == most) {
-      parts.emplace_back().slices = {{slice.ring, position, position, 0}};
-    }
-    parts.back().plain += records.bytes();
-    position += records.bytes().size();
-    parts.back().slices[0].to = position;
-    ++parts.back().slices[0].records;
-  }
-  return parts;
-}
 
 }  // namespace
 
@@ -66,15 +43,11 @@ v1::IngestRequest RequestOf(const StoredBatch& stored) {
 }
 
 std::vector<v1::IngestRequest> RequestsOf(const TrainingOptions& options,
-                                          int32_t rank, int pieces,
-                                          uint64_t* records) {
+                                          int32_t rank, uint64_t* records) {
   std::vector<v1::IngestRequest> requests;
   for (const StoredBatch& step : TrainRank(options, rank)) {
     for (const RingSlice& slice : step.slices) *records += slice.records;
-    for (StoredBatch part : InPieces(step, pieces)) {
-      part.number = requests.size();
-      requests.push_back(RequestOf(part));
-    }
+    requests.push_back(RequestOf(step));
   }
   return requests;
 }
@@ -101,6 +74,7 @@ void RankStream::Await(uint64_t number) {
                    status.error_message().c_str());
       std::exit(1);
     }
+    gather_ = std::chrono::milliseconds(reply.acknowledged().gather_ms());
   }
 }
 
@@ -122,10 +96,9 @@ void RankStream::Break() {
 }
 
 Job::Job(const Channels& channels, const TrainingOptions& options,
-         const v1::Hello& hello, int pieces)
-    : pieces_(pieces) {
+         const v1::Hello& hello) {
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
-    requests_.push_back(RequestsOf(options, rank, pieces, &records_));
+    requests_.push_back(RequestsOf(options, rank, &records_));
   }
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
     v1::Hello mine = hello;
@@ -141,35 +114,6 @@ void Job::Stream() {
       ranks_[i]->Send(requests_[i][round]);
     }
     for (const auto& rank : ranks_) rank->Await(round + 1);
-  }
-}
-
-void Job::StreamPaced() {
-  struct Sending {
-    Clock::duration at;
-    size_t rank, number;
-    bool operator<(const Sending& other) const { return at < other.at; }
-  };
-  const std::chrono::duration<double> share(1.0 / pieces_);
-  std::mt19937 random(1);
-  std::uniform_real_distribution<> within(0, 1);
-  std::vector<Sending> sendings;
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const double moment = within(random);
-    for (size_t i = 0; i < requests_[rank].size(); ++i) {
-      const auto at = share * (static_cast<double>(i) + moment);
-      sendings.push_back(
-          {std::chrono::duration_cast<Clock::duration>(at), rank, i});
-    }
-  }
-  std::sort(sendings.begin(), sendings.end());
-  const auto begin = Clock::now();
-  for (const Sending& sending : sendings) {
-    std::this_thread::sleep_until(begin + sending.at);
-    ranks_[sending.rank]->Send(requests_[sending.rank][sending.number]);
-  }
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    ranks_[rank]->Await(requests_[rank].size());
   }
 }
 

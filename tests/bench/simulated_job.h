@@ -9,6 +9,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,11 +27,9 @@ using Channels = std::vector<std::shared_ptr<grpc::Channel>>;
 Channels Connect(const std::string& address, int count);
 
 v1::IngestRequest RequestOf(const StoredBatch& stored);
-// The training's batches as its relay sends them, each of its steps in so many
-// `pieces`. Adds to `records`.
+// The training's batches, one a step. Adds to `records`.
 std::vector<v1::IngestRequest> RequestsOf(const TrainingOptions& options,
-                                          int32_t rank, int pieces,
-                                          uint64_t* records);
+                                          int32_t rank, uint64_t* records);
 
 v1::Hello HelloOf(const std::string& run, v1::RunRole role);
 
@@ -43,12 +42,16 @@ class RankStream {
   void Send(const v1::IngestRequest& request) { stream_->Write(request); }
   // Waits until all batches below `number` are stored.
   void Await(uint64_t number);
+  // How long records are to gather, as the daemon said when something was
+  // awaited last.
+  std::chrono::milliseconds gather() const { return gather_; }
   // In order: says goodbye and waits for the daemon's last word.
   void End(const std::vector<v1::RingReport>& rings = {});
   // As when the host is gone: no goodbye.
   void Break();
 
  private:
+  std::chrono::milliseconds gather_{0};
   grpc::ClientContext context_;
   std::unique_ptr<v1::Ingest::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::IngestRequest, v1::IngestReply>>
@@ -58,23 +61,18 @@ class RankStream {
 // All ranks of a run.
 class Job {
  public:
-  // `pieces`: batches of a step and rank.
   Job(const Channels& channels, const TrainingOptions& options,
-      const v1::Hello& hello, int pieces = 1);
+      const v1::Hello& hello);
 
   uint64_t records() const { return records_; }
+  uint64_t batches() const { return requests_.size() * requests_[0].size(); }
 
   // Each round is one batch of every rank; the next one begins when all of it
   // is stored.
   void Stream();
-  // The same at one step a second, as relays send it: the pieces of a step are
-  // spread over the second, and those of each rank come at other moments.
-  // Returns when the last one is stored.
-  void StreamPaced();
   void End();
 
  private:
-  const int pieces_;
   std::vector<std::vector<v1::IngestRequest>> requests_;
   std::vector<std::unique_ptr<RankStream>> ranks_;
   uint64_t records_ = 0;

@@ -105,7 +105,7 @@ class Play {
     owners_[which] = owner;
     sessions_[which] = std::make_unique<Session>(
         Session::Dependencies{registry_.get(), plans_.get(), store_.id(),
-                              budget_},
+                              budget_, pace_},
         owner, [] {});
     acknowledged_[which] = 0;
   }
@@ -179,6 +179,7 @@ class Play {
   std::unique_ptr<RunPlans> plans_;
   const std::shared_ptr<ByteBudget> budget_ =
       std::make_shared<ByteBudget>(1 << 20);
+  const std::shared_ptr<BatchPace> pace_ = std::make_shared<BatchPace>();
   std::array<std::unique_ptr<Session>, 2> sessions_;
   std::array<std::string, 2> owners_;
   std::array<std::string, 2> processes_;  // ProcessOf of those that are greeted
