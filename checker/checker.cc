@@ -11,6 +11,7 @@
 #include "invariants/relations/registry.h"
 #include "invariants/rules/rule_needs.h"
 #include "invariants/rules/run_reader.h"
+#include "invariants/rules/unseen_in_run.h"
 
 namespace traincheck {
 
@@ -184,12 +185,13 @@ class Checker::Impl {
 
   CheckSummary Summary() const {
     CheckSummary summary;
-    coverage_.Summarize(reader_->newest_attempt(), why_unseen_, &summary);
+    const UnseenInRun unseen = reader_->Unseen();
+    coverage_.Summarize(reader_->newest_attempt(), WhyUnseen(unseen), &summary);
     summary.not_applied = not_applied_;
     // A verdict on one rank says nothing of the others. Processes in which
     // nothing was decided are named, so that a gate does not take the run for
     // checked.
-    for (const ProcessBrief& process : reader_->NewestTrainings()) {
+    for (const ProcessBrief& process : unseen.trainings()) {
       if (coverage_.IsJudged(process.number, process.place.attempt)) continue;
       summary.unchecked_processes.push_back(process.Name());
     }
@@ -198,8 +200,10 @@ class Checker::Impl {
 
   std::vector<InvariantVerdict> Verdicts() const {
     std::vector<InvariantVerdict> verdicts;
+    const UnseenInRun unseen = reader_->Unseen();
     for (const auto& check : checks_) {
-      check->AddVerdicts(reader_->newest_attempt(), why_unseen_, &verdicts);
+      check->AddVerdicts(reader_->newest_attempt(), WhyUnseen(unseen),
+                         &verdicts);
     }
     std::sort(verdicts.begin(), verdicts.end(),
               [](const InvariantVerdict& a, const InvariantVerdict& b) {
@@ -209,6 +213,11 @@ class Checker::Impl {
   }
 
  private:
+  // `unseen` must outlive it.
+  Coverage::WhyUnseen WhyUnseen(const UnseenInRun& unseen) const {
+    return [this, &unseen](size_t rule) { return unseen.Why(needs_[rule]); };
+  }
+
   // A copy: checks_ and the entries of book_ point to these rules, whatever the
   // caller does with the set.
   const std::vector<Invariant> invariants_;
@@ -216,9 +225,6 @@ class Checker::Impl {
   const std::string fingerprint_;
   Coverage coverage_;
   std::vector<CaptureNeeds> needs_;  // of the rules, as coverage_ counts them
-  const Coverage::WhyUnseen why_unseen_ = [this](size_t rule) {
-    return reader_->WhyUnseen(needs_[rule]);
-  };
   ViolationBook book_;
   std::vector<std::unique_ptr<RelationCheck>> checks_;
   // Behind checks_, whose evaluators it calls, so that it goes before them.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "invariants/rules/rule_needs.h"
-
 namespace traincheck {
 namespace {
 
@@ -129,16 +127,10 @@ uint32_t RunReader::newest_attempt() const {
   return newest;
 }
 
-std::string RunReader::WhyUnseen(const CaptureNeeds& needs) const {
-  // A rank for which no process came has recorded nothing at all.
+UnseenInRun RunReader::Unseen() const {
   const auto given_up = given_up_.find(newest_attempt());
-  if (given_up != given_up_.end()) return given_up->second;
-  const std::vector<ProcessBrief> trainings = NewestTrainings();
-  for (const ProcessBrief& training : trainings) {
-    std::string reason = traincheck::WhyUnseen(training, needs);
-    if (!reason.empty()) return reason;
-  }
-  return trainings.empty() ? "no step of an optimizer was recorded" : "";
+  return {given_up == given_up_.end() ? "" : given_up->second,
+          NewestTrainings()};
 }
 
 std::vector<ProcessBrief> RunReader::NewestTrainings() const {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "invariants/facts/process_facts.h"
-#include "invariants/rules/capture_needs.h"
 #include "invariants/rules/process_brief.h"
 #include "invariants/rules/relation.h"
+#include "invariants/rules/unseen_in_run.h"
 #include "invariants/trace/stored_batch.h"
 
 namespace traincheck {
@@ -54,9 +54,9 @@ class RunReader {
   // The newest attempt in which a process trains.
   uint32_t newest_attempt() const;
 
-  // Why what a rule with these needs is about may have happened unseen in the
-  // newest attempt; "": it did not happen.
-  std::string WhyUnseen(const CaptureNeeds& needs) const;
+  // What may have happened unseen in the newest attempt. Of use until anything
+  // else is done with the reader.
+  UnseenInRun Unseen() const;
   // The processes of the newest attempt that train, by number. Of use until
   // anything else is done with the reader.
   std::vector<ProcessBrief> NewestTrainings() const;
