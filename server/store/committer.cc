@@ -3,9 +3,15 @@
 #include <string>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/logging.h"
 
 namespace traincheck::server {
+namespace {
+
+constexpr absl::Duration kNap = absl::Milliseconds(1);
+
+}  // namespace
 
 Committer::Committer(Commit commit, const Options& options)
     : commit_(std::move(commit)),
@@ -16,6 +22,7 @@ Committer::~Committer() { Close(absl::ZeroDuration()); }
 
 void Committer::Add(WriteSet writes, Store::Done done) {
   absl::MutexLock lock(&mutex_);
+  queued_bytes_ += writes.bytes();
   queue_.push_back({std::move(writes), std::move(done)});
 }
 
@@ -48,6 +55,20 @@ void Committer::Loop() {
   }
 }
 
+// In naps: a wait with a deadline is one by the host's clock, which may be set
+// back by hours meanwhile.
+void Committer::AwaitInterval() {
+  const auto end =
+      group_began_ + absl::ToChronoNanoseconds(options_.min_interval);
+  while (!closing_ && queued_bytes_ < options_.max_group_bytes &&
+         std::chrono::steady_clock::now() < end) {
+    mutex_.Unlock();
+    absl::SleepFor(kNap);
+    mutex_.Lock();
+  }
+  group_began_ = std::chrono::steady_clock::now();
+}
+
 bool Committer::NextGroup(std::vector<Pending>* group) {
   group->clear();
   absl::MutexLock lock(&mutex_);
@@ -55,6 +76,7 @@ bool Committer::NextGroup(std::vector<Pending>* group) {
     return closing_ || !queue_.empty();
   };
   mutex_.Await(absl::Condition(&ready));
+  AwaitInterval();
   // Looked at between groups alone: a write to the disk that has begun cannot
   // be called back.
   if (closing_ && absl::Now() > give_up_) return false;
@@ -64,6 +86,7 @@ bool Committer::NextGroup(std::vector<Pending>* group) {
          (group->empty() ||
           bytes + queue_.front().writes.bytes() <= options_.max_group_bytes)) {
     bytes += queue_.front().writes.bytes();
+    queued_bytes_ -= queue_.front().writes.bytes();
     group->push_back(std::move(queue_.front()));
     queue_.pop_front();
   }

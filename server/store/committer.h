@@ -1,13 +1,14 @@
 // Group commit: one thread that turns whatever is queued into one synced
 // write, so that many streams share one sync. While a sync runs, the next
-// group collects; nothing waits on purpose, so a lone write is durable after
-// one sync.
+// group collects. A lone write is durable after one sync; writes that come one
+// by one, as batches of many ranks do, collect for some milliseconds.
 //
 // Threads: Add and LastError on any thread; `commit` and every `done` run on
 // the committer's thread, one at a time.
 #ifndef TRAINCHECK_SERVER_STORE_COMMITTER_H_
 #define TRAINCHECK_SERVER_STORE_COMMITTER_H_
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <thread>
@@ -30,6 +31,8 @@ class Committer {
 
   struct Options {
     size_t max_group_bytes = 4 << 20;
+    // From one group to the next, unless enough for a whole one waits.
+    absl::Duration min_interval = absl::Milliseconds(5);
     absl::Duration retry_delay = absl::Seconds(1);
   };
 
@@ -55,6 +58,8 @@ class Committer {
   };
 
   void Loop();
+  // Waits until the next group may begin.
+  void AwaitInterval() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False: closed and nothing left to do.
   bool NextGroup(std::vector<Pending>* group);
   // Tries until it succeeds; false if it failed and Close was called.
@@ -64,9 +69,11 @@ class Committer {
   const Options options_;
   mutable absl::Mutex mutex_;
   std::deque<Pending> queue_ ABSL_GUARDED_BY(mutex_);
+  size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status last_error_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time give_up_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  std::chrono::steady_clock::time_point group_began_;  // the thread's
   std::thread thread_;
 };
 

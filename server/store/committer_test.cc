@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 
 namespace traincheck::server {
 namespace {
@@ -76,6 +77,34 @@ TEST_F(CommitterTest, GroupsWhatCollectsDuringASyncAndKeepsTheOrder) {
   last.WaitForNotification();
   EXPECT_EQ(disk_.keys, "abcde");
   EXPECT_EQ(disk_.groups, (std::vector<size_t>{1, 4}));
+}
+
+TEST_F(CommitterTest, WhatComesOneByOneSharesASync) {
+  Make({.min_interval = absl::Seconds(2)});
+  absl::Notification first;
+  committer_->Add(OneEntry("a"), [&] { first.Notify(); });
+  // A lone write waits for nothing.
+  ASSERT_TRUE(first.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  absl::Notification last;
+  committer_->Add(OneEntry("b"), nullptr);
+  absl::SleepFor(absl::Milliseconds(20));
+  committer_->Add(OneEntry("c"), [&] { last.Notify(); });
+  last.WaitForNotification();
+  absl::MutexLock lock(&disk_.mutex);
+  EXPECT_EQ(disk_.groups, (std::vector<size_t>{1, 2}));
+}
+
+TEST_F(CommitterTest, AWholeGroupAndACloseWaitForNoInterval) {
+  Make({.max_group_bytes = 10, .min_interval = absl::Hours(1)});
+  absl::Notification first, second;
+  committer_->Add(OneEntry("a"), [&] { first.Notify(); });
+  ASSERT_TRUE(first.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  committer_->Add(OneEntry("b", 10), [&] { second.Notify(); });
+  ASSERT_TRUE(second.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  committer_->Add(OneEntry("c"), nullptr);
+  committer_->Close(absl::Seconds(60));
+  absl::MutexLock lock(&disk_.mutex);
+  EXPECT_EQ(disk_.keys, "abc");
 }
 
 TEST_F(CommitterTest, GroupsStayBelowTheLimitUnlessOneSetIsLarger) {
