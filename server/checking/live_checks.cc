@@ -13,11 +13,18 @@ namespace {
 
 // Each turn looks at every process of the run, however little has come. Batches
 // of many ranks come one by one, so a turn for each would cost the square of
-// the ranks: a run that has nothing more to be read rests so many times as long
-// as its turn took, which leaves looking at it a fifth of a processor.
+// the ranks: a run that has nothing more to be read rests so long for each
+// process that it has, and so many times as long as its turn took ...
+constexpr absl::Duration kRestOfProcess = absl::Microseconds(100);
 constexpr int kRestFactor = 4;
-// What a violation may be shown later by it.
+// ... but a violation is shown no later than this by it.
 constexpr absl::Duration kLongestRest = absl::Milliseconds(100);
+
+absl::Duration RestAfter(absl::Duration turn, size_t processes) {
+  return std::min(std::max(kRestFactor * turn,
+                           static_cast<int64_t>(processes) * kRestOfProcess),
+                  kLongestRest);
+}
 
 }  // namespace
 
@@ -45,11 +52,11 @@ void LiveChecks::Loop() {
     // Before the turn: `due->run` may be a new run of an id that was deleted.
     for (const std::string& run : due->forgotten) checks_.erase(run);
     const absl::Time begin = absl::Now();
-    if (Turn(due->run)) {
+    size_t processes = 0;
+    if (Turn(due->run, &processes)) {
       Wake(due->run);
     } else {
-      queue_.Rest(due->run,
-                  std::min(kRestFactor * (absl::Now() - begin), kLongestRest));
+      queue_.Rest(due->run, RestAfter(absl::Now() - begin, processes));
     }
   }
   // On this thread and behind its last turn, so that no check is read and saved
@@ -57,7 +64,7 @@ void LiveChecks::Loop() {
   SaveAll();
 }
 
-bool LiveChecks::Turn(const std::string& id) {
+bool LiveChecks::Turn(const std::string& id, size_t* processes) {
   const absl::StatusOr<RunView> run = use_.registry->View(id);
   if (!run.ok()) {
     // NotFound: it was deleted since. A store that cannot be read is looked at
@@ -69,6 +76,7 @@ bool LiveChecks::Turn(const std::string& id) {
     return false;
   }
   if (run->check_set.empty()) return false;
+  *processes = run->processes.size();
   LiveCheck& check = CheckOf(*run);
   const bool more = check.Turn(*run);
   queue_.SetBehind(id, check.BatchesBehind(*run));

@@ -76,8 +76,9 @@ class LiveChecks {
 
  private:
   void Loop();
-  // Advances the check of one run; true if more is to be read.
-  bool Turn(const std::string& id);
+  // Advances the check of one run; true if more is to be read. `processes`: how
+  // many it has looked at.
+  bool Turn(const std::string& id, size_t* processes);
   // Another number under an id is another run, whose check has its own life.
   LiveCheck& CheckOf(const RunView& run);
   void Publish(const std::string& run, const v1::CheckProgress& progress);
