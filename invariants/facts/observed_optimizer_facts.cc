@@ -55,6 +55,7 @@ constexpr char kFrozenMoves[] = "opt.frozen_norm_moves";
 constexpr char kForgets[] = "opt.forgets_statistics";
 constexpr char kDropsMost[] = "opt.drops_most";
 constexpr char kStaleCasts[] = "opt.stale_casts";
+constexpr char kClipsEach[] = "opt.clips_micro_batches";
 constexpr char kLossesAreZero[] = "opt.losses_are_zero";
 constexpr char kNeedsNone[] = "opt.needs_no_gradients";
 constexpr char kEpsilonVanishes[] = "opt.epsilon_vanishes";
@@ -387,6 +388,16 @@ std::vector<Fact> OfGradients() {
   };
 }
 
+// What is done for each of their micro-batches.
+std::vector<Fact> OfMicroBatches() {
+  return {
+      OptimizerRow<kClipsEach>(
+          "its gradients are clipped after each micro-batch, and the next one "
+          "is added to them",
+          "its gradients are clipped once they are complete", 22),
+  };
+}
+
 // What their wrapper knows of them.
 std::vector<Fact> OfWrappers() {
   return {
@@ -430,7 +441,7 @@ std::vector<Fact> OfWrappers() {
 std::vector<Fact> ObservedOptimizerFacts() {
   std::vector<Fact> all = OfOptimizers();
   for (const auto& some : {OfUpdates(), OfUpkeep(), OfBests(), OfGroups(),
-                           OfGradients(), OfWrappers()}) {
+                           OfGradients(), OfMicroBatches(), OfWrappers()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

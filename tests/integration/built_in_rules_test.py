@@ -46,6 +46,7 @@ NEAR = (
     "built_in_near_inputs.py",
     "built_in_near_lost_parts.py",
     "built_in_near_metrics.py",
+    "built_in_near_micro_batches.py",
     "built_in_near_outputs.py",
     "built_in_near_policies.py",
     "built_in_near_products.py",

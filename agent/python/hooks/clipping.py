@@ -84,6 +84,7 @@ class _Clip:
     def before(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
         watch.clipped.called(args[0] if args else kwargs.get("parameters"))
+        watch.repeated_clips.clip_begins()
         watch.states.all_gradients(watch.core.POINT_PRE_CLIP)
 
     def after(
@@ -97,6 +98,7 @@ class _Clip:
         watch = self._watch
         if error is None:
             watch.clipped.ended(result, watch.holds.optimizers())
+            watch.repeated_clips.clip_ended(result, args, kwargs)
             watch.states.all_gradients(watch.core.POINT_POST_CLIP)
 
 

@@ -69,6 +69,7 @@ from _traincheck.new_terms import NewTerms
 from _traincheck.old_gradients import OldGradients
 from _traincheck.ordered_training import OrderedTraining
 from _traincheck.remade_optimizers import RemadeOptimizers
+from _traincheck.repeated_clips import RepeatedClips
 from _traincheck.repeated_draws import RepeatedDraws
 from _traincheck.repeated_rows import RepeatedRows
 from _traincheck.replaced_transforms import ReplacedTransforms
@@ -226,6 +227,9 @@ class Watch:
         self.penalties = Penalties()
         self.positions = PositionalStates(self.awake)
         self.remade_optimizers = RemadeOptimizers(self.awake)
+        self.repeated_clips = RepeatedClips(
+            self.core, self.holds, self.values, self.awake
+        )
         self.repeated_draws = RepeatedDraws()
         self.rank_draws = RankDraws(self.core)
         self.local_backwards = LocalBackwards()

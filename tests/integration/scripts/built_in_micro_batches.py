@@ -1,0 +1,37 @@
+"""As built_in_signs.py: what belongs to a step is done for each of its micro-batches.
+
+    built_in_micro_batches.py [--right] [CASE...]
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from built_in_signs import STEPS, Classifier, main, samples
+
+MICRO_BATCHES = 4
+
+
+def micro_batches(model):
+    """Says of each, after its backward, whether it is the last one."""
+    for number in range(1, MICRO_BATCHES + 1):
+        x, y = samples(16)
+        (F.cross_entropy(model(x), y) / MICRO_BATCHES).backward()
+        yield number == MICRO_BATCHES
+
+
+def clipped_again_and_again(right: bool) -> None:
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for is_last in micro_batches(model):
+            if is_last or not right:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.02)
+        optimizer.step()
+
+
+CASES = (clipped_again_and_again,)
+
+if __name__ == "__main__":
+    main(CASES)

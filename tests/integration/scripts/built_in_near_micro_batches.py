@@ -1,0 +1,48 @@
+"""Healthy trainings that come close to the mistakes of built_in_micro_batches.py, each in
+its own way.
+
+    built_in_near_micro_batches.py
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from built_in_micro_batches import micro_batches
+from built_in_near import main
+from built_in_signs import STEPS, Classifier, samples
+
+
+def each_sample_clipped() -> None:
+    """Gradients are added up elsewhere, as private trainings do."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(STEPS):
+        sums = [torch.zeros_like(one) for one in model.parameters()]
+        for x, y in zip(*(part.split(1) for part in samples(4))):
+            optimizer.zero_grad(set_to_none=False)
+            F.cross_entropy(model(x), y).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.02)
+            for total, one in zip(sums, model.parameters()):
+                total += one.grad
+        for total, one in zip(sums, model.parameters()):
+            one.grad = total / 4
+        optimizer.step()
+
+
+def norms_that_are_measured() -> None:
+    """Of each micro-batch, without a bound."""
+    model = Classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for _ in micro_batches(model):
+            nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
+        nn.utils.clip_grad_norm_(model.parameters(), 0.02)
+        optimizer.step()
+
+
+CASES = (each_sample_clipped, norms_that_are_measured)
+
+if __name__ == "__main__":
+    main(CASES)
