@@ -55,6 +55,7 @@ constexpr char kFrozenMoves[] = "opt.frozen_norm_moves";
 constexpr char kForgets[] = "opt.forgets_statistics";
 constexpr char kDropsMost[] = "opt.drops_most";
 constexpr char kStaleCasts[] = "opt.stale_casts";
+constexpr char kAveragesEach[] = "opt.averages_micro_batches";
 constexpr char kClipsEach[] = "opt.clips_micro_batches";
 constexpr char kLossesAreZero[] = "opt.losses_are_zero";
 constexpr char kNeedsNone[] = "opt.needs_no_gradients";
@@ -395,6 +396,10 @@ std::vector<Fact> OfMicroBatches() {
           "its gradients are clipped after each micro-batch, and the next one "
           "is added to them",
           "its gradients are clipped once they are complete", 22),
+      OptimizerRow<kAveragesEach>(
+          "an average of weights is updated for each micro-batch between two "
+          "steps, in which they stand still",
+          "averages of weights are updated once for each step", 22),
   };
 }
 

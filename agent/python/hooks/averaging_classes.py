@@ -18,6 +18,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 import torch
+from torch.optim import swa_utils
 
 from _traincheck.carried_metrics import is_metric
 from _traincheck.identity_map import is_possible_key
@@ -42,6 +43,7 @@ _TARGETS = frozenset(("target", "targets"))
 _MOVES = frozenset(("copy", "hard", "soft", "sync", "update"))
 _SOFT = frozenset(("soft", "update"))  # together
 _MOST = 2000  # entries
+_FUNCTIONS = ("avg_fn", "multi_avg_fn")  # of an AveragedModel
 
 
 def look(watch: Watch) -> None:
@@ -62,6 +64,20 @@ def look(watch: Watch) -> None:
             elif _moves_targets(_words(name)):
                 _observe(watch, cls, function, name, of_average=False)
     functions_of.cache_clear()
+    _observe_torchs(watch)
+
+
+def _observe_torchs(watch: Watch) -> None:
+    """An AveragedModel, if it is no mean of all weights so far."""
+    cls = swa_utils.AveragedModel
+    names = unwrapped(cls.update_parameters).__code__.co_names
+
+    def ended(model: Any, args: Args, result: Any) -> None:
+        functions = (vars(model).get(name) for name in _FUNCTIONS)
+        if any(one is not None for one in functions):
+            watch.repeated_averages.updated(model, names)
+
+    observe(watch, cls, "update_parameters", after=ended)
 
 
 def _observe(
@@ -73,6 +89,7 @@ def _observe(
 ) -> None:
     """of_average: else it updates a target network."""
     method = None if waits(function) else unwrapped(function)
+    names = unwrapped(function).__code__.co_names
 
     def begins(keeper: Any, args: Args, kwargs: Kwargs) -> None:
         if not is_possible_key(keeper):
@@ -88,6 +105,7 @@ def _observe(
         if of_average:
             watch.averages_in_place.updated(keeper)
             watch.followers.updates(keeper)
+            watch.repeated_averages.updated(keeper, names)
         if method is not None:
             watch.standing_averages.updated(keeper)
 

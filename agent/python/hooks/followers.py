@@ -83,7 +83,7 @@ class _Pair:
         if before is None:
             self.apart = _distance(now, source) > _APART
         elif now.shape == before.shape:
-            share = _share_of_the_way(before, now, source)
+            share = share_of_the_way(before, now, source)
             self.follows = self.follows or 1e-4 < share <= _MOST
             self.flees += -_MOST <= share < -1e-4
             if share > 1e-4:
@@ -116,7 +116,7 @@ def _distance(now: torch.Tensor, source: torch.Tensor) -> float:
     return float((now - source).norm() / source.norm())
 
 
-def _share_of_the_way(
+def share_of_the_way(
     before: torch.Tensor, now: torch.Tensor, source: torch.Tensor
 ) -> float:
     """To where the source is now; 0: not the same one for all elements."""

@@ -48,6 +48,7 @@ from _traincheck.patience_counters import NAME as IMPATIENT
 from _traincheck.past_wrappers import NAME as PAST_WRAPPER
 from _traincheck.rank_draws import NAME as RANKS_ALIKE
 from _traincheck.remade_optimizers import NAME as MADE_ANEW
+from _traincheck.repeated_averages import NAME as AVERAGES_EACH
 from _traincheck.repeated_clips import NAME as CLIPS_EACH
 from _traincheck.rounded_steps import ALL_OF_ONE
 from _traincheck.rounded_steps import NAME as ROUNDED
@@ -120,6 +121,7 @@ class Signs:
         self._watch.local_backwards.backward_begins()
         self._watch.past_wrappers.backward_begins()
         self._watch.repeated_clips.backward_begins()
+        self._watch.repeated_averages.backward_begins()
         self._watch.scaler_steps.backward_begins()
         if FOREIGN in self._watch.awake:
             self._watch.foreign_gradients.backward_begins()
@@ -137,6 +139,7 @@ class Signs:
         watch.local_backwards.replayed()
         watch.past_wrappers.replayed()
         watch.repeated_clips.replayed()
+        watch.repeated_averages.replayed()
         watch.scaler_steps.replayed()
         watch.masked_rows.replayed()
         watch.remade_optimizers.replayed()
@@ -332,6 +335,7 @@ class Signs:
         watch.discarded_backwards.stepped(optimizer, first)
         watch.remade_optimizers.stepped(optimizer, first)
         watch.repeated_clips.stepped()
+        watch.repeated_averages.stepped()
         rounded = ROUNDED in watch.awake
         found = (
             (ROUNDED, watch.rounded_steps.ended(optimizer) if rounded else None),
@@ -353,6 +357,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.average_rounded_away": lambda o: watch.rounded_averages.optimizer_steps(),
         "opt.stale_casts": lambda o: watch.autocast_casts.optimizer_steps(o),
         "opt.clips_nothing": lambda o: watch.clipped.optimizer_steps(o),
+        AVERAGES_EACH: lambda o: watch.repeated_averages.optimizer_steps(),
         CLIPS_EACH: lambda o: watch.repeated_clips.steps(o),
         STANDS_STILL: lambda o: watch.standing_averages.optimizer_steps(),
         f"{STANDS_STILL}.site": lambda o: watch.standing_averages.site(),

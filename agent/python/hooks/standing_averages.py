@@ -97,7 +97,7 @@ class StandingAverages:
         row.began = self._trainings
         if row.both is None and row.calls < _TRIES:
             spoken_of = method.__code__.co_names
-            row.both = next(self._pairs_of(keeper, spoken_of), None)
+            row.both = next(self.pairs_of(keeper, spoken_of), None)
             row.method = method
             if row.both is not None:
                 self._look(row, *row.both)
@@ -153,9 +153,11 @@ class StandingAverages:
             return None
         return tensor.detach().flatten()[:_ELEMENTS].float().clone()
 
-    def _pairs_of(
+    def pairs_of(
         self, keeper: Any, names: Collection[str]
     ) -> Iterator[tuple[Get, Get]]:
+        """What an object updates, and what it follows. names: what its method speaks
+        of."""
         own = dict(_named_of(keeper))
         spoken_of = [module for name, module in own.items() if name in names]
         roots = [root for model in self._models.all() if (root := model.root())]

@@ -69,6 +69,7 @@ from _traincheck.new_terms import NewTerms
 from _traincheck.old_gradients import OldGradients
 from _traincheck.ordered_training import OrderedTraining
 from _traincheck.remade_optimizers import RemadeOptimizers
+from _traincheck.repeated_averages import RepeatedAverages
 from _traincheck.repeated_clips import RepeatedClips
 from _traincheck.repeated_draws import RepeatedDraws
 from _traincheck.repeated_rows import RepeatedRows
@@ -258,6 +259,9 @@ class Watch:
         self.averages_in_place = AveragesInPlace(self.holds, self.values)
         self.standing_averages = StandingAverages(
             self.core, self.models, self.holds, self.values, self.awake
+        )
+        self.repeated_averages = RepeatedAverages(
+            self.standing_averages.pairs_of, self.values, self.awake
         )
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.averages = Averages(self.values, self.awake)

@@ -3,6 +3,8 @@
     built_in_micro_batches.py [--right] [CASE...]
 """
 
+import copy
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -31,7 +33,30 @@ def clipped_again_and_again(right: bool) -> None:
         optimizer.step()
 
 
-CASES = (clipped_again_and_again,)
+class MovingAverage:
+    def __init__(self, model) -> None:
+        self.average = copy.deepcopy(model).requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self, model) -> None:
+        for mine, other in zip(self.average.parameters(), model.parameters()):
+            mine.lerp_(other, 0.1)
+
+
+def averaged_too_often(right: bool) -> None:
+    model = Classifier()
+    moving = MovingAverage(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(STEPS):
+        for is_last in micro_batches(model):
+            if is_last:
+                optimizer.step()
+                optimizer.zero_grad()
+            if is_last or not right:
+                moving.update(model)
+
+
+CASES = (clipped_again_and_again, averaged_too_often)
 
 if __name__ == "__main__":
     main(CASES)

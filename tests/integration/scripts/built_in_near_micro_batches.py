@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from built_in_micro_batches import micro_batches
+from built_in_micro_batches import MovingAverage, micro_batches
 from built_in_near import main
 from built_in_signs import STEPS, Classifier, samples
 
@@ -42,7 +42,22 @@ def norms_that_are_measured() -> None:
         optimizer.step()
 
 
-CASES = (each_sample_clipped, norms_that_are_measured)
+def steps_left_out() -> None:
+    """Some steps are left out, as a scaler does, and two averages are updated."""
+    model = Classifier()
+    averages = [MovingAverage(model), MovingAverage(model)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in range(2 * STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        if step > 3 and step % 4:
+            optimizer.step()
+        for one in averages:
+            one.update(model)
+
+
+CASES = (each_sample_clipped, norms_that_are_measured, steps_left_out)
 
 if __name__ == "__main__":
     main(CASES)
