@@ -32,6 +32,7 @@ constexpr char kKeepsWorst[] = "opt.keeps_the_worst";
 constexpr char kKeepsOne[] = "opt.keeps_one_object";
 constexpr char kMetricGoesOn[] = "opt.metric_carried_on";
 constexpr char kImpatient[] = "opt.patience_not_set_back";
+constexpr char kSavesUnstepped[] = "opt.saves_unstepped";
 constexpr char kLeavesState[] = "opt.leaves_state";
 constexpr char kRepeatsDraws[] = "opt.repeats_draws";
 constexpr char kRanksAlike[] = "opt.ranks_draw_alike";
@@ -389,7 +390,7 @@ std::vector<Fact> OfGradients() {
   };
 }
 
-// What is done for each of their micro-batches.
+// What is done for each of their micro-batches, and what is saved of them.
 std::vector<Fact> OfMicroBatches() {
   return {
       OptimizerRow<kClipsEach>(
@@ -400,6 +401,10 @@ std::vector<Fact> OfMicroBatches() {
           "an average of weights is updated for each micro-batch between two "
           "steps, in which they stand still",
           "averages of weights are updated once for each step", 22),
+      OptimizerRow<kSavesUnstepped>(
+          "a checkpoint has the empty state of an optimizer in whose place "
+          "another one steps",
+          "checkpoints have the state of the optimizer that steps", 22),
   };
 }
 

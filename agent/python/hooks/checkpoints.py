@@ -46,6 +46,7 @@ class _Checkpoints:
         watch.checkpoints.record(watch.core.POINT_SAVE, saved)
         path = args[1] if len(args) > 1 else kwargs.get("f")
         watch.stateless_resumes.saves(path, saved, watch.holds.optimizers())
+        watch.unstepped_states.saves(saved)
         watch.forgotten_bests.saves(saved)
         if _holds_states(saved):
             watch.states.all_models(watch.core.POINT_SAVE)
@@ -143,6 +144,7 @@ class _Checkpoints:
             watch = self._watch
             point = watch.core.POINT_STATE_DICT
             watch.checkpoints.record_once(point, args[0], result)
+            watch.unstepped_states.gave_state(args[0], result)
             if isinstance(result, collections.OrderedDict):
                 steps = watch.clock.steps_begun()
                 self._given.set(result, (steps, _writes(args[0])))

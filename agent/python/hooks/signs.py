@@ -63,6 +63,7 @@ from _traincheck.stateless_resumes import NAME as NO_STATE
 from _traincheck.still_copies import NAME as STILL_COPY
 from _traincheck.symmetric_weights import NAME as UNITS_ALIKE
 from _traincheck.thread_claim import ThreadClaim
+from _traincheck.unstepped_states import NAME as SAVES_UNSTEPPED
 from _traincheck.vanishing_rates import NAME as RATE_VANISHES
 from _traincheck.wrapped_apart import NAME as WRAPPED_APART
 from _traincheck.zero_gradients import NAME as GETS_ZEROS
@@ -204,6 +205,7 @@ class Signs:
         self._watch.loss_graphs.made(optimizer)
         self._watch.discarded_backwards.made(optimizer)
         self._watch.remade_optimizers.made(optimizer)
+        self._watch.unstepped_states.made(optimizer)
         self._watch.old_gradients.made(optimizer)
         self._watch.foreign_gradients.made(optimizer)
         self._watch.masked_rows.made(optimizer)
@@ -369,6 +371,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.loader_drops_all": lambda o: watch.empty_passes.optimizer_steps(),
         MADE_ANEW: lambda o: watch.remade_optimizers.steps(o, first_trained(o)),
         UNITS_ALIKE: lambda o: watch.symmetric_weights.optimizer_steps(o),
+        SAVES_UNSTEPPED: lambda o: watch.unstepped_states.steps(o),
         NO_STATE: lambda o: watch.stateless_resumes.optimizer_steps(),
         LEAVES_STATE: lambda o: watch.stateless_resumes.leaves_state(o),
         MASKED: lambda o: watch.masked_rows.steps(o),

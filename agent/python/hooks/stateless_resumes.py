@@ -109,7 +109,7 @@ class StatelessResumes:
         elif (
             not self._keeps_state
             and _name(path) in self._begun_with
-            and any(map(_has_moments, optimizers))
+            and any(map(has_moments, optimizers))
         ):
             self._found = True
 
@@ -148,7 +148,7 @@ class StatelessResumes:
     def _begins_anew(self, left: set[str], optimizer: torch.optim.Optimizer) -> bool:
         own = [self._own[name] for name in left if name in self._own]
         files = [options for options, goes_on in own if goes_on]
-        if not files or _has_moments(optimizer):
+        if not files or has_moments(optimizer):
             return False
         return _options(optimizer.param_groups) in files
 
@@ -171,7 +171,7 @@ def _says_how_far(name: str, value: Any) -> bool:
 def _groups(content: Any) -> Any:
     """The parameter groups of the one optimizer's state in it; None: there is none, or
     several."""
-    found = list(filter(_is_of_optimizer, entries_of(content)))
+    found = list(filter(is_of_optimizer, entries_of(content)))
     return found[0]["param_groups"] if len(found) == 1 else None
 
 
@@ -207,18 +207,18 @@ def holds_optimizer(content: Any) -> bool:
     """An optimizer, or a state of one that is not empty?"""
     return any(
         isinstance(one, torch.optim.Optimizer)
-        or (_is_of_optimizer(one) and bool(one.get("state")))
+        or (is_of_optimizer(one) and bool(one.get("state")))
         for one in entries_of(content)
     )
 
 
-def _is_of_optimizer(state: Any) -> bool:
+def is_of_optimizer(state: Any) -> bool:
     return isinstance(state, dict) and "param_groups" in state
 
 
 def _is_empty(state: Any) -> bool:
     """As of an optimizer that has not stepped."""
-    return _is_of_optimizer(state) and not state.get("state")
+    return is_of_optimizer(state) and not state.get("state")
 
 
 def _is_trained(
@@ -226,12 +226,12 @@ def _is_trained(
 ) -> bool:
     """Does some optimizer have moments of its parameters?"""
     held: set[int] = set()
-    for optimizer in filter(_has_moments, optimizers):
+    for optimizer in filter(has_moments, optimizers):
         held.update(map(id, parameters_of(optimizer)))
     return any(id(one) in held for one in module.parameters())
 
 
-def _has_moments(optimizer: torch.optim.Optimizer) -> bool:
+def has_moments(optimizer: torch.optim.Optimizer) -> bool:
     return any(
         isinstance(value, torch.Tensor) and value.dim() > 0
         for state in list(optimizer.state.values())[:4]

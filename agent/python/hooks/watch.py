@@ -109,6 +109,7 @@ from _traincheck.ties import Ties
 from _traincheck.topology import Topology
 from _traincheck.trained_rows import TrainedRows
 from _traincheck.untrained_passes import UntrainedPasses
+from _traincheck.unstepped_states import UnsteppedStates
 from _traincheck.unused_splits import UnusedSplits
 from _traincheck.unwrapped_parts import UnwrappedParts
 from _traincheck.worker_batches import WorkerBatches
@@ -240,6 +241,7 @@ class Watch:
         self.blind_forwards = BlindForwards(self.models)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.stateless_resumes = StatelessResumes(self.awake)
+        self.unstepped_states = UnsteppedStates(self.awake)
         self.stale_statistics = StaleStatistics(self.models, self.values, self.awake)
         self.stray_terms = StrayTerms(self.core)
         self.still_ratios = StillRatios(self.core, self.values)

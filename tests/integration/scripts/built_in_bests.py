@@ -1,4 +1,5 @@
-"""As built_in_signs.py: mistakes in what is kept as the best of a training.
+"""As built_in_signs.py: mistakes in what is kept of a training, as the best or
+for a resume.
 
     built_in_bests.py [--right] [CASE...]
 """
@@ -104,10 +105,34 @@ def patience_that_is_used_up(right: bool) -> None:
     train_and_evaluate(evaluation_ends)
 
 
+def save(model, *optimizers) -> None:
+    states = [optimizer.state_dict() for optimizer in optimizers]
+    torch.save({"model": model.state_dict(), "optimizers": states}, io.BytesIO())
+
+
+def fit(model, optimizer) -> None:
+    for _ in range(STEPS):
+        x, y = samples(16)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def optimizer_that_never_steps(right: bool) -> None:
+    """The loop makes its own."""
+    model = Classifier()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    own = optimizer if right else torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(2):
+        fit(model, own)
+        save(model, optimizer)
+
+
 CASES = (
     loss_that_is_kept_at_its_greatest,
     best_that_stays,
     patience_that_is_used_up,
+    optimizer_that_never_steps,
 )
 
 if __name__ == "__main__":

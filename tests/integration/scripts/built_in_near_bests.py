@@ -4,8 +4,11 @@ own way.
     built_in_near_bests.py
 """
 
-from built_in_bests import Keeper, train_and_evaluate
+import torch
+
+from built_in_bests import Keeper, fit, save, train_and_evaluate
 from built_in_near import main
+from built_in_signs import Classifier
 
 
 class Stopping:
@@ -96,12 +99,22 @@ def threshold_that_stays() -> None:
     train_and_evaluate(evaluation_ends)
 
 
+def optimizers_of_two_phases() -> None:
+    """Made together, and saved together in each of them."""
+    model = Classifier()
+    both = [torch.optim.Adam(model.parameters(), lr=0.01) for _ in range(2)]
+    for optimizer in both[::-1]:
+        fit(model, optimizer)
+        save(model, *both)
+
+
 CASES = (
     accuracy_that_is_kept_at_its_greatest,
     losses_that_are_turned_around,
     hardest_weights_beside_the_best,
     each_third_evaluation_is_worse,
     threshold_that_stays,
+    optimizers_of_two_phases,
 )
 
 if __name__ == "__main__":
