@@ -44,6 +44,45 @@ class CrossedProducts(GraphCase):
         ):
             self.assertEqual(self.of(loss), [1.0])
 
+    def test_a_row_and_a_column_that_are_added(self):
+        advantages = self.row - self.column
+        for loss in (
+            (self.losses * advantages).mean(),
+            -torch.min(
+                self.losses * advantages, self.losses.clamp(0.1, 2) * advantages
+            ).mean(),
+            (advantages * self.losses[:, None]).sum(),
+        ):
+            self.assertEqual(self.of(loss), [1.0])
+
+    def test_tables_of_pairs(self):
+        x = torch.rand(8, 5)
+        weight = nn.Parameter(torch.rand(8))
+        for table in (
+            torch.rand(8, 8),
+            x @ x.t(),
+            torch.cdist(x, x),
+            self.row - self.row[:, None],  # differences of pairs
+            self.row + self.row[:, None],
+            (self.row - self.column).tril(),
+            self.row.expand(8, 8),
+            self.column.expand(8, 8),
+            torch.ones(8, 8),
+            torch.eye(8),
+            self.row * self.column,
+            (self.row - self.column).abs(),
+            self.row < self.column,
+        ):
+            self.assertNotIn(1.0, self.of((self.losses * table).mean()))
+        for loss in (
+            (weight * (self.row - self.column)).mean(),  # of a linear layer
+            (self.scores * (self.row - self.column)).mean(),
+            (self.losses * (self.row - self.column)).square().mean(),
+            (self.losses * (self.row - self.column)).softmax(1).max(1)[0].mean(),
+            (self.losses[:3] * (self.row - self.column)[:3, :3]).mean(),
+        ):
+            self.assertNotIn(1.0, self.of(loss))
+
     def test_each_has_its_own(self):
         for loss in (
             (self.row * self.losses).mean(),

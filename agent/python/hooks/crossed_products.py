@@ -2,7 +2,8 @@
 
 A column [n, 1] times a row [n] is broadcast to [n, n]. Its mean is that of the column
 times that of the row: no loss is weighted by what was meant for it, no action by its own
-advantage, and the loss still falls.
+advantage, and the loss still falls. So it is with a table [n, n] that a row and a column
+were added to: returns [n] less values [n, 1].
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import inputs, kept, shape
+from _traincheck.graph_nodes import inputs, kept, saved, shape
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -34,6 +35,9 @@ _ELEMENTWISE = frozenset(
 )
 _ADDITIONS = frozenset(("AddBackward0", "SubBackward0"))
 _MOST_ON_THE_WAY = 8  # nodes between a sum and a product
+_ROWS = (4, 512)  # of a table that is looked at
+_ROUNDED = 1e-5  # of its largest element
+_VARIES = 1e-2  # of that, at least, in a row and in a column
 
 
 def multiplies_crosswise(node: Node) -> bool | None:
@@ -85,12 +89,45 @@ def _is_crossed(product: Node) -> bool | None:
     sizes, factors = shape(product), _factors(product)
     if sizes is None or len(factors) != 2 or math.prod(sizes) < 2:
         return None
+    if _adds_row_and_column(product, sizes, factors):
+        return True
     row, column = sorted(factors, key=len)
     if row == column == sizes and len(row) == 1:
         return False
     ones = (1,) * (len(column) - 1)
     is_crossed = len(row) == 1 and len(column) > 1 and column == row + ones
     return True if is_crossed and sizes == column[:-1] + row else None
+
+
+def _adds_row_and_column(product: Node, whole: Sizes, factors: list[Sizes]) -> bool:
+    """Is one number a sample multiplied by a row and a column, added to a table?
+    Differences between all of one kind are meant as a table."""
+    n = whole[-1]
+    one_each = [one for one in factors if one in ((n,), (1, n), (n, 1))]
+    if whole != (n, n) or len(one_each) != 1 or product.name() != "MulBackward0":
+        return False
+    givers = [giver for giver, _ in product.next_functions]
+    computed = [giver for giver in givers if giver is not None]
+    # Weights of a layer are no numbers of samples.
+    if len(computed) != 1 or computed[0].name().endswith("AccumulateGrad"):
+        return False
+    table = saved(product, "self" if givers[0] is None else "other")
+    if table is None or table.shape != whole or not table.is_floating_point():
+        return False
+    return _ROWS[0] <= n <= _ROWS[1] and _is_of_row_and_column(table.double())
+
+
+def _is_of_row_and_column(table: torch.Tensor) -> bool:
+    row, column = table[:1], table[:, :1]
+    largest = float(table.abs().max())
+    rest = (table - row - column + table[0, 0]).abs().max()
+    if not float(rest) <= _ROUNDED * largest < math.inf:
+        return False
+    ranges = [float(one.max() - one.min()) for one in (row, column)]
+    # Of rows x and columns y: that of x + x and x - x.
+    kinds = (table - table.T, table + table.T)
+    is_of_one = any(float(one.abs().max()) <= _VARIES * largest for one in kinds)
+    return min(ranges) > _VARIES * largest and not is_of_one
 
 
 def _factors(product: Node) -> list[Sizes]:
