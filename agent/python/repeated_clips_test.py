@@ -58,6 +58,14 @@ class RepeatedClipsTest(HooksCase):
         train()
         self.assertEqual(said(CLIPS), [0, 1])
 
+    def test_at_later_looks(self):
+        net = nn.Linear(5, 3)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(12):
+            train(net=net, optimizer=optimizer)
+        self.assertNotIn(0, said(CLIPS)[1:])
+        self.assertEqual(said(CLIPS).count(1), 2)
+
     def test_once_a_step(self):
         train(early=False)
         self.assertEqual(set(said(CLIPS)), {0})

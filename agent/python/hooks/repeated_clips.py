@@ -92,6 +92,7 @@ class _Row:
         self.window: _Window | None = None
         self.done: collections.deque[_Window] = collections.deque(maxlen=_HABIT)
         self.before: tuple[TensorMark, int] | None = None  # as a call began
+        self.said = False
 
     def looks(self) -> bool:
         return self.steps < _FIRST or self.steps % _EVERY < _HABIT
@@ -188,7 +189,9 @@ class RepeatedClips:
             return None
         row.done.append(window)
         again = [one.cuts_again() for one in row.done]
-        return float(len(again) == _HABIT and all(again))
+        if len(again) == _HABIT:  # else it is what it was
+            row.said = all(again)
+        return float(row.said)
 
     def stepped(self) -> None:
         """An optimizer has: what it used, others begin anew."""
