@@ -320,6 +320,27 @@ class MixesRows(GraphCase):
         self.assertEqual(self.of_view((2, 12), (12, 10)), [])  # frames
         self.assertEqual(self.of_view((32, 8), (8, 20 * 8)), [])  # bags
 
+    def test_one_step_at_a_time(self):
+        """[samples, 1, size], which a layer that has the batch first turns round."""
+        for kind in (nn.GRU, nn.LSTM, nn.RNN):
+            layer, state, states = kind(5, 4, batch_first=True), None, []
+            x = nn.Linear(3, 5)(torch.randn(16, 6, 3))
+            for one in x.unbind(1):
+                last = states[-1] if states else torch.zeros(16, 1, 4)
+                given = torch.cat((one[:, None, :1], last), -1)
+                out, state = layer(given, state)
+                states.append(out)
+            loss = torch.cat(states, 1).square().mean()
+            self.assertNotIn(1.0, self.of(loss))
+
+    def test_one_sequence_of_a_batch(self):
+        """[1, steps, size]: a batch of one."""
+        for kind in (nn.GRU, nn.LSTM, nn.RNN):
+            x = torch.cat((torch.randn(1, 6, 2), torch.randn(1, 6, 3)), -1)
+            x = nn.Linear(5, 5)(x)
+            out = kind(5, 4, batch_first=True)(torch.cat((x, x), 1))[0]
+            self.assertNotIn(1.0, self.of(out.square().mean()))
+
     def test_a_view_that_a_recurrence_reads_by_steps(self):
         for kind in (nn.GRU, nn.LSTM):
             layer = kind(5, 4)

@@ -168,7 +168,10 @@ def _is_of_layers(view: Node, layers: int) -> bool:
 
 def _mixes_batch(node: Node, steps: int, sequences: int) -> bool | None:
     """Is what the recurrence reads the memory of [sequences, steps, size], taken for
-    [steps, sequences, size]? None: it is memory of its own, or needs a gradient."""
+    [steps, sequences, size]? None: it is memory of its own, or needs a gradient, or has
+    one row or step, so that both orders are one, and a transposition is a view, too."""
+    if min(steps, sequences) < 2:
+        return None
     given = kept(node, "input")
     if node.name() == "UnbindBackward0" and integer(node, "dim") == 0:
         giver = inputs(node)[:1]
