@@ -86,6 +86,38 @@ class PaddedStates(PaddedCase):
         ):
             self.assertEqual(self.classify(read), [])
 
+    def by_cell(self, use):
+        """use: makes a loss of the states of a loop over the tokens."""
+        embed, cell = nn.Embedding(WORDS, WIDTH, padding_idx=PAD), nn.GRUCell(
+            WIDTH, WIDTH
+        )
+        state, states = torch.zeros(SAMPLES, WIDTH), []
+        for x in embed(self.text).transpose(0, 1):
+            state = cell(x, state)
+            states.append(state)
+        HooksCase.setUp(self)
+        self.backward(use(states))
+        return said("loss.reads_padded_state")
+
+    def test_a_loop_over_the_tokens(self):
+        labels = torch.randint(2, (SAMPLES,))
+        last = lambda states: F.cross_entropy(self.head(states[-1]), labels)
+        self.assertEqual(self.by_cell(last), [1.0])
+        tags = (self.text > 4).long()
+
+        def joined(states):
+            scores = torch.cat([self.head(one)[:, None] for one in states], 1)
+            return F.cross_entropy(scores.flatten(0, 1), tags.flatten())
+
+        def apart(states):
+            return sum(
+                F.cross_entropy(self.head(one), tags[:, i])
+                for i, one in enumerate(states)
+            )
+
+        for each in (joined, apart):
+            self.assertEqual(self.by_cell(each), [], each)
+
     def test_padding_before_the_texts(self):
         self.text = self.text.flip(1)
         self.assertEqual(self.classify(self.last_state), [])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _traincheck.batch_axis import steps_and_sequences
-from _traincheck.graph_nodes import Graph, factor, integer
+from _traincheck.graph_nodes import NLL, Graph, factor, integer
 from _traincheck.padded_means import ends_rows
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ NAME = "loss.reads_padded_state"
 NOT_PADDING = "loss.padding_idx_is_a_token"
 
 _PACKED = "PackPaddedSequenceBackward0"
-_STACK = "StackBackward0"
+_TOGETHER = frozenset(("CatBackward0", "StackBackward0"))
 _UNBIND = "UnbindBackward0"
 _HANDED_ON = frozenset(
     (
@@ -122,10 +122,12 @@ def _is_last_state(graph: Graph, layer: Node, steps: int) -> bool:
         reached = graph.reached_from(layer)
         if any(map(_keeps_state, reached)):
             return False  # padding may leave the state as it is
+        if sum(node.name() in NLL for node in reached) >= steps:
+            return False  # each step may have a loss of its own
         outputs = [
             node
             for node in reached
-            if node.name() == _STACK and len(node.next_functions) == steps
+            if node.name() in _TOGETHER and len(node.next_functions) == steps
         ]
         return all(_is_last_alone(graph, output, steps) for output in outputs)
     for taker in graph.takers(layer):
