@@ -128,6 +128,55 @@ class PaddedStates(PaddedCase):
         self.assertEqual(self.classify(self.last_state, padding=None), [])
 
 
+class StepByStep(PaddedCase):
+    """A recurrent layer that is called for each token of the texts."""
+
+    def of_layer(self, layer, x, carries=True, text=None, steps=range(STEPS)):
+        embed, head = nn.Embedding(WORDS, WIDTH, padding_idx=PAD), nn.Linear(WIDTH, 2)
+        state, states = None, []
+        words = embed(self.text if text is None else text)
+        for i in steps:
+            out, state = layer(x(words, i), state if carries else None)
+            states.append(out)
+        HooksCase.setUp(self)
+        scores = head(torch.cat(states, 1)).flatten(0, 1)
+        self.backward(F.cross_entropy(scores, torch.randint(2, (len(scores),))))
+        return said("loss.samples_as_steps")
+
+    def test_texts_that_are_taken_for_steps(self):
+        one = lambda words, i: words[:, i : i + 1]
+        for kind in RECURRENCES:
+            self.assertEqual(self.of_layer(kind(WIDTH, WIDTH), one), [1.0], kind)
+
+    def test_the_batch_first(self):
+        one = lambda words, i: words[:, i : i + 1]
+        for kind in RECURRENCES:
+            layer = kind(WIDTH, WIDTH, batch_first=True)
+            self.assertNotIn(1.0, self.of_layer(layer, one))
+
+    def test_steps_first(self):
+        one = lambda words, i: words[:, i][None]
+        for kind in RECURRENCES:
+            self.assertNotIn(1.0, self.of_layer(kind(WIDTH, WIDTH), one))
+
+    def test_words_of_one_text(self):
+        """Each row is a word, and a loop over its letters is no sequence of them."""
+        one = lambda words, i: words[:, i : i + 1]
+        for kind in RECURRENCES:
+            layer = kind(WIDTH, WIDTH)
+            self.assertNotIn(1.0, self.of_layer(layer, one, carries=False))
+            mean = lambda words, i: words.mean(1, keepdim=True)
+            self.assertNotIn(1.0, self.of_layer(layer, mean, steps=range(2)))
+
+    def test_parts_of_one_sequence(self):
+        """Nothing tells that the rows are texts of their own."""
+        one = lambda words, i: words[:, i : i + 1]
+        text = torch.randint(1, WORDS, (SAMPLES, STEPS))
+        for kind in RECURRENCES:
+            layer = kind(WIDTH, WIDTH)
+            self.assertNotIn(1.0, self.of_layer(layer, one, text=text))
+
+
 class Attention(PaddedCase):
     NAME = "loss.attends_to_padding"
 

@@ -26,6 +26,7 @@ _STEPS = "UnbindBackward0"
 _PARAMETER = "torch::autograd::AccumulateGrad"
 _PRODUCT = "MulBackward0"
 _TOTALS = frozenset(("MeanBackward1", "SumBackward1"))
+_FEWEST_CALLS = 3  # of a recurrence, one a step
 RECURRENCES = frozenset((_RECURRENT, _RECURRENT_ON_DEVICE, _STEPS))
 
 
@@ -147,3 +148,34 @@ def is_mixed(steps: int, sequences: int, samples: int) -> bool | None:
         return None
     # Windows of a sample are sequences of their own.
     return steps == samples and sequences % samples != 0
+
+
+def goes_step_by_step(
+    graph: Graph, recurrences: dict[Node, tuple[int, int]], texts: int, steps: int
+) -> bool | None:
+    """Does a recurrence that is called for each step of so many padded texts take the
+    texts of a call for the steps of one sequence? recurrences: with (steps, sequences),
+    of what was computed of the texts. None: it is not called for each step."""
+    if steps < _FEWEST_CALLS or texts < 2:
+        return None
+    swapped = (texts, 1)
+    calls = [one for one, through in recurrences.items() if through == swapped]
+    if len(calls) < steps - 1:
+        return None
+    # Each call goes on from the state, or the answer, of the one before it. The first is
+    # the farthest from the loss, or the nearest where their answers are put together.
+    for first in (calls[0], calls[-1]):
+        onwards = graph.reached_from(first)
+        if sum(_is_given(graph, call, onwards) for call in calls) >= steps - 1:
+            return True
+    return None
+
+
+def _is_given(graph: Graph, call: Node, earlier: set[Node]) -> bool:
+    """Is it given something of these? One of single steps takes its input apart, and the
+    state is added to a step, or to its gates."""
+    if call.name() != _STEPS or call in earlier:
+        return call in earlier
+    gates = graph.takers(call)
+    sums = (taker for gate in gates for taker in graph.takers(gate))
+    return not earlier.isdisjoint((*gates, *sums))

@@ -25,6 +25,7 @@ from _traincheck import raw_inputs
 from _traincheck import row_orders
 from _traincheck import variational_noise
 from _traincheck.attention import SelfAttention
+from _traincheck.batch_axis import goes_step_by_step
 from _traincheck.batch_axis import is_mixed, is_over_batch, is_pooled_over_batch
 from _traincheck.batch_axis import is_summed, keeps_one_of
 from _traincheck.batch_axis import labelled_samples, pooled_weights
@@ -229,6 +230,9 @@ class _Sequences:
         samples, steps = real.shape
         read = padded_states.is_read(self._graph, reached, samples, steps)
         self._found.add(padded_states.NAME, read)
+        later = {one: at for one, at in self._recurrences.items() if one in reached}
+        swapped = goes_step_by_step(self._graph, later, samples, steps)
+        self._found.add(SAMPLES_AS_STEPS, swapped)
         for loss in self._losses:
             if loss in reached:
                 self._found.add(LEARNS_PADDING, padded_targets.counts(loss, real))
