@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import GraphCase, TARGETS, said
+from hooks_case import GraphCase, HooksCase, TARGETS, last, said
 from _traincheck import attention, label_graph
 
 ROWS = 8
@@ -25,6 +25,71 @@ class LossCase(GraphCase):
     def scores(self, outputs=4):
         net = self.net if outputs == 4 else nn.Linear(5, outputs)
         return net(torch.randn(ROWS, 5))
+
+
+class LossesThatAreWeighedByZero(HooksCase):
+    """Of a discriminator that begins some steps later than its generator."""
+
+    NAME = "opt.losses_are_zero"
+
+    def setUp(self):
+        super().setUp()
+        self.generator, self.critic = nn.Linear(3, 5), nn.Linear(5, 1)
+        self.steppers = [
+            torch.optim.SGD(net.parameters(), lr=0.1)
+            for net in (self.generator, self.critic)
+        ]
+
+    def train(self, weight, clears=False, freezes=False, own=None):
+        """What the critic's step says. own: gives the critic's loss."""
+        self.critic.requires_grad_(not freezes)
+        for _ in range(2):  # both gather gradients
+            if clears:
+                self.steppers[0].zero_grad()
+            fake = self.generator(torch.randn(4, 3))
+            loss = fake.square().mean() - weight * self.critic(fake).mean()
+            loss.backward()
+            self.critic.requires_grad_(True)
+            if clears:
+                self.steppers[0].step()
+                self.steppers[1].zero_grad()
+            (own or self.hinge)(weight, fake.detach()).backward()
+        for stepper in self.steppers[int(clears) :]:
+            stepper.step()
+            stepper.zero_grad()
+        return last(self.NAME)
+
+    def hinge(self, weight, fake):
+        real = self.critic(torch.randn(4, 5))
+        return weight * (F.relu(1 - real).mean() + F.relu(1 + self.critic(fake)).mean())
+
+    def test_up_to_its_first_step(self):
+        for clears in (False, True):
+            for freezes in (False, True):
+                for _ in range(3):
+                    self.assertEqual(self.train(0.0, clears, freezes), 1.0)
+                for _ in range(2):
+                    self.assertNotEqual(self.train(1.0, clears, freezes), 1.0)
+
+    def test_a_loss_that_is_not_zero_without_gradients(self):
+        def dead(weight, fake):
+            return self.critic(fake).mean() * 0 + 1
+
+        for _ in range(3):
+            self.assertNotEqual(self.train(0.0, own=dead), 1.0)
+
+    def test_one_of_its_losses_is_not_zero(self):
+        weights = iter((0.0, 1.0) * 3)
+        for _ in range(3):
+            own = lambda weight, fake: self.hinge(next(weights), fake)
+            self.assertNotEqual(self.train(0.0, own=own), 1.0)
+
+    def test_a_loss_that_does_not_reach_it(self):
+        def detached(weight, fake):
+            return torch.zeros((), requires_grad=True) * 1.0
+
+        for _ in range(3):
+            self.assertNotEqual(self.train(1.0, own=detached), 1.0)
 
 
 class NormalisedTwice(LossCase):

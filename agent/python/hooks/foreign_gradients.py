@@ -5,6 +5,9 @@ clears those of the discriminator right after its own step, and not before its o
 backward, steps it with the sum of both. A part that several optimizers train with may
 gather what each of its losses gives: one loss that is called in one place for this
 optimizer and others, or losses of heads that take turns.
+
+What is seen of each backward tells, too, of which optimizers alone it was: a
+discriminator whose loss is weighed by 0 up to some step has nothing to learn till then.
 """
 
 from __future__ import annotations
@@ -45,6 +48,9 @@ class _Row:
         self.place: Place | None = None
         self.reached: set[int] = set()
         self.said: float | None = None
+        # Of the losses since its last step that gave gradients to it alone: had they
+        # nothing left to learn?
+        self.rests: set[bool | None] = set()
 
     def has_seen(self, gradient: torch.Tensor) -> bool:
         return (
@@ -81,8 +87,13 @@ class ForeignGradients:
                 row.said = 0.0 if cleared else None  # in time, or it is not known
                 row.given, row.mixed = None, False
 
-    def backward_ended(self, is_meant: Callable[[torch.optim.Optimizer], bool]) -> None:
-        """is_meant: was a term of the loss for this optimizer alone?"""
+    def backward_ended(
+        self,
+        is_meant: Callable[[torch.optim.Optimizer], bool],
+        rests: bool | None = None,
+    ) -> None:
+        """is_meant: was a term of the loss for this optimizer alone? rests: was nothing
+        left to learn from the loss? None: not known."""
         reached: list[tuple[torch.optim.Optimizer, _Row]] = []
         for optimizer, row in self._several():
             gradient = _gradient_of(optimizer)
@@ -91,6 +102,8 @@ class ForeignGradients:
                 reached.append((optimizer, row))
         if not reached:
             return
+        if len(reached) == 1:
+            reached[0][1].rests.add(rests)
         here, rows = place(self._core), {id(row) for _, row in reached}
         for optimizer, row in reached:
             if self._is_foreign(row) and not _is_shared(row, here, rows):
@@ -103,6 +116,13 @@ class ForeignGradients:
         backward is seen to give it anew."""
         for row in self._rows.values():
             row.given, row.mixed, row.said = None, False, None
+            row.rests.add(None)
+
+    def has_nothing_to_learn(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Was nothing left to learn from all losses since its last step that were its
+        own? What passes through it for another one may be weighed by 0, too."""
+        row = self._rows.get(optimizer)
+        return row is not None and row.rests == {True}
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: its gradients hold those of a backward for which another has stepped; None:
@@ -113,6 +133,7 @@ class ForeignGradients:
         if row.mixed:
             row.said = 1.0
         row.given, row.mixed = None, False
+        row.rests.clear()
         self._steps += 1
         if len(self._rows) < 2:
             self._awake.discard(NAME)

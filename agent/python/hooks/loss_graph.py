@@ -23,6 +23,7 @@ from _traincheck import class_means
 from _traincheck import class_shares
 from _traincheck import class_weights
 from _traincheck import crossed_products
+from _traincheck import divergences
 from _traincheck import hinges
 from _traincheck import label_graph
 from _traincheck import layer_graph
@@ -68,7 +69,7 @@ _FIRST = 8  # backwards of a place in the code that are looked at
 _EVERY = 64  # afterwards one of so many
 _FIRST_WHOLE = 2  # backwards whose whole graph is looked at
 _EVERY_WHOLE = 256
-_MAX_SHARES = 1 << 20  # elements of a distribution, or a gradient, that are read
+_MAX_SHARES = 1 << 20  # elements of a gradient that are read
 _MAX_PLACES = 256  # what calls backward from more is taken for one
 
 _SOFTMAX = "SoftmaxBackward0"
@@ -80,14 +81,6 @@ _LAYERS = broadcasts.LAYERS
 _NO_LOGARITHMS = _LAYERS | {_SOFTMAX, _SIGMOID, "ReluBackward0", "TanhBackward0"}
 
 _DIFFERENCE = broadcasts.DIFFERENCE
-# What averages, weighs and adds up the elements of a loss.
-_REDUCTIONS = frozenset(
-    f"{name}Backward{number}"
-    for name in ("Add", "Div", "Mean", "Mul", "Sum")
-    for number in "01"
-)
-# The sum and the mean of all elements.
-_WHOLE = frozenset(("MeanBackward0", "SumBackward0"))
 _NO_REDUCTION, _MEAN = 0, 1  # as torch numbers reductions
 _LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -98,8 +91,6 @@ BROADCAST = "loss.broadcast"
 ONE_SAMPLE = "loss.one_sample"
 NO_GRAPH = "loss.no_graph"
 OVER_SAMPLES = "loss.over_samples"
-OF_PROBABILITIES = "loss.kl_of_probabilities"
-KL_REVERSED = "loss.kl_of_target"
 NOT_PROBABILITIES = "loss.targets_no_probabilities"
 OVER_QUERIES = "loss.attends_over_queries"
 ROUNDS = "loss.in_low_precision"
@@ -138,6 +129,7 @@ class LossGraphs:
         # Of the losses since then: exactly 0? None: one could not be read.
         self._zeros: set[bool | None] = set()
         self._learned = False  # has there been another one, ever?
+        self._rest_now: set[bool | None] = set()  # the same of the last backward alone
         # Of the losses of each place.
         self._shares: dict[Place | None, ClassShares] = {}
         self.accumulation = Accumulation()
@@ -163,6 +155,7 @@ class LossGraphs:
         with torch._C.DisableTorchFunctionSubclass():
             losses = _losses(args, kwargs)
             gradients = _gradients(args, kwargs)
+            self._rest_now.clear()
             for i, loss in enumerate(losses):
                 self._see(loss, gradients[i] if i < len(gradients) else None)
             self.accumulation.backward_begins(here, losses)
@@ -248,24 +241,34 @@ class LossGraphs:
             return 0.0
         return float(self._learned) if self._zeros == {True} else None
 
+    def rests(self) -> bool | None:
+        """Is nothing left to learn from the losses of the last backward, as there was
+        before, from some loss? None: not known."""
+        if None in self._rest_now:
+            return None
+        return self._learned and self._rest_now == {True}
+
     def _see(self, loss: torch.Tensor, gradient: torch.Tensor | None) -> None:
+        rests = self._rests(loss, gradient)
+        self._zeros.add(rests)
+        self._rest_now.add(rests)
+
+    def _rests(self, loss: torch.Tensor, gradient: torch.Tensor | None) -> bool | None:
         if gradient is not None and self._is_zero(gradient):
-            self._zeros.add(True)  # the user's own: nothing is to change
-            return
+            return True  # the user's own: nothing is to change
         plain = type(loss) is torch.Tensor and loss.numel() == 1
         if plain and self._values.is_here(loss):
             value = loss.item()
             wrong = not cmath.isfinite(value)
             self._not_finite = bool(self._not_finite) or wrong
             rests = value == 0 or hinges.all_rest(loss)
-            self._zeros.add(rests)
             self._learned = self._learned or not rests
-            return
-        self._zeros.add(None)
+            return rests
         # One at a time: a launch a backward is enough.
         if plain and self._awaited is None and self._values.reads(loss):
             self._awaited = _LossOnDevice()
             self._values.read([loss.detach()], self._take_loss)
+        return None
 
     def _is_zero(self, gradient: torch.Tensor) -> bool:
         """False, too, of one that is large or not here."""
@@ -317,7 +320,7 @@ def findings(
                 found.add(ROUNDS, None if dtype is None else dtype in _LOW_PRECISION)
             means.append(_targets(node))
         elif name in _DIFFERENCE:
-            found.add(KL_REVERSED, _is_kl_of_target(node))
+            found.add(divergences.KL_REVERSED, divergences.is_of_target(node))
         else:
             found.add(OVER_QUERIES, attention_graph.over_queries(node))
             found.add(padded_means.NAME, padded_means.counts(node))
@@ -334,7 +337,8 @@ def findings(
         found.add(overlap_losses.NAME, overlap_losses.is_of_scores(node))
         label_graph.look(node, found)
         output_graph.look(node, found)
-    found.add(OF_PROBABILITIES, _is_kl_of_probabilities(roots))
+    of_probabilities = divergences.is_of_probabilities(roots)
+    found.add(divergences.OF_PROBABILITIES, of_probabilities)
     each, of_one = broadcasts.findings(roots, orders)
     found.add(BROADCAST, each)
     found.add(ONE_SAMPLE, of_one)
@@ -398,69 +402,6 @@ def _are_pairs(nll: Node, sizes: tuple[int, ...]) -> bool:
     if len(sizes) != 2 or sizes[0] != sizes[1] or targets is None:
         return False
     return sizes[0] > 1 and len(targets.unique()) == sizes[0]
-
-
-def _is_kl_of_probabilities(roots: list[Node]) -> bool | None:
-    """Is `target log(target) - target input` added up where input is a softmax?
-
-    The first term has no gradient where the target is given. None: it is no such
-    sum, or it cannot be read.
-    """
-    todo = [(root, "") for root in roots]
-    for _ in range(_MAX_NODES):
-        if not todo:
-            break
-        node, taker = todo.pop()
-        name = node.name()
-        if name in _REDUCTIONS:
-            todo.extend((giver, name) for giver in inputs(node))
-        elif name == "SubBackward0" and len(node.next_functions) == 2:
-            (entropy, _), (product, _) = node.next_functions
-            if entropy is not None or product is None:
-                continue
-            if product.name() == "MulBackward0" and _weighs_by_shares(product):
-                # `target - target input` is what is missing at the right class.
-                if taker not in _WHOLE and _are_of_one_class(product):
-                    continue
-                origins = {giver.name() for giver in givers_of(product)}
-                if origins in ({_SOFTMAX}, {_LOG_SOFTMAX}):
-                    return origins == {_SOFTMAX}
-    return None
-
-
-def _are_of_one_class(product: Node) -> bool:
-    """Are the shares by which it weighs 0 and 1 alone?"""
-    shares = saved(product, "self")
-    return shares is not None and bool(((shares == 0) | (shares == 1)).all())
-
-
-def _is_kl_of_target(difference: Node) -> bool | None:
-    """Of kl_div, `target log(target) - target input`: does the target alone need a
-    gradient? None: it is no such difference."""
-    following = difference.next_functions
-    if len(following) != 2 or following[1][0] is None:
-        return None
-    (entropy, _), (product, _) = following
-    if product.name() != "MulBackward0" or len(product.next_functions) != 2:
-        return None
-    (target, _), (given, _) = product.next_functions
-    if entropy is None:
-        is_kl = target is None and given is not None and _weighs_by_shares(product)
-        return False if is_kl else None
-    if entropy.name() != "XlogyBackward0" or target is None:
-        return None
-    return given is None
-
-
-def _weighs_by_shares(product: Node) -> bool:
-    """Is what it multiplies by a distribution: none below 0, 1 in all?"""
-    given = saved(product, "self")
-    if given is None or given.dim() == 0 or given.is_complex():
-        return False
-    if given.numel() > _MAX_SHARES:
-        return False
-    whole = given.sum(-1)
-    return bool((given >= 0).all()) and bool(torch.allclose(whole, whole.new_ones(())))
 
 
 def _targets(nll: Node) -> float | None:

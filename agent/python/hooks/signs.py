@@ -177,7 +177,8 @@ class Signs:
                 self._say_replaced(optimizer)
             if FOREIGN in self._watch.awake:
                 is_meant = self._watch.stray_terms.is_meant
-                self._watch.foreign_gradients.backward_ended(is_meant)
+                rests = self._watch.loss_graphs.rests()
+                self._watch.foreign_gradients.backward_ended(is_meant, rests)
             if MASKED in self._watch.awake:
                 self._watch.masked_rows.backward_ended()
 
@@ -302,7 +303,9 @@ class Signs:
         yield LAST_ONLY, watch.last_losses.optimizer_steps(optimizer)
         yield CLEARS_FIRST, watch.discarded_backwards.clears_first(optimizer)
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
-        yield "opt.losses_are_zero", watch.loss_graphs.losses_are_zero()
+        rests = watch.foreign_gradients.has_nothing_to_learn(optimizer)
+        zero = 1.0 if rests else watch.loss_graphs.losses_are_zero()
+        yield "opt.losses_are_zero", zero
         yield SUMS_MEANS, watch.loss_graphs.accumulation.sums_means()
         yield RATE_VANISHES, watch.vanishing_rates.steps(optimizer)
         yield DIVIDES_BY_MORE, watch.loss_graphs.accumulation.divides_by_more()
