@@ -5,6 +5,7 @@ come close to it."""
 import pathlib
 import sys
 import unittest
+import warnings
 
 import torch
 from torch import nn
@@ -141,6 +142,59 @@ class LeftOutParts(SignsCase):
 
     def test_an_optimizer_that_is_made_later(self):
         self.assertEqual(set(self.train(0, 1, later=[2])), {0.0})
+
+
+class OtherModelTwice(HooksCase):
+    """Critics that are models of their own, and an optimizer for all of them."""
+
+    NAME = "opt.part_left_out"
+
+    def train(self, hold, freeze=(), steps=4, alike=False):
+        """hold: parameters of the critics' optimizer, from the critics."""
+        HooksCase.setUp(self)
+        generator = nn.Linear(3, 5)
+        critics = [nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 1)) for _ in range(3)]
+        if alike:
+            critics[1][0].weight = critics[0][0].weight
+        for number in freeze:
+            critics[number].requires_grad_(False)
+        first = torch.optim.SGD(generator.parameters(), lr=0.01)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is held twice
+            second = torch.optim.SGD(hold(*critics), lr=0.01)
+        for _ in range(steps):
+            fake = generator(torch.randn(8, 3))
+            second.zero_grad()
+            sum(one(fake.detach()).square().mean() for one in critics).backward()
+            second.step()
+            first.zero_grad()
+            sum(-one(fake).mean() for one in critics).backward()
+            first.step()
+        return said(self.NAME)
+
+    def test_one_is_given_twice(self):
+        twice = lambda a, b, c: [*a.parameters(), *b.parameters(), *a.parameters()]
+        self.assertEqual(set(self.train(twice)), {0.0, 1.0})
+
+    def test_all_of_them(self):
+        everyone = lambda *critics: [p for one in critics for p in one.parameters()]
+        self.assertEqual(set(self.train(everyone)), {0.0})
+        self.assertEqual(set(self.train(everyone, alike=True)), {0.0})
+
+    def test_all_of_them_and_one_twice(self):
+        more = lambda a, b, c: [p for one in (a, b, c, a) for p in one.parameters()]
+        self.assertEqual(set(self.train(more)), {0.0})
+
+    def test_one_is_left_out(self):
+        """As what judges and is not to learn."""
+        two = lambda a, b, c: [*a.parameters(), *b.parameters()]
+        self.assertEqual(set(self.train(two)), {0.0})
+        # A weight that both have is held twice.
+        self.assertEqual(set(self.train(two, alike=True)), {0.0})
+
+    def test_one_is_frozen(self):
+        twice = lambda a, b, c: [*a.parameters(), *b.parameters(), *a.parameters()]
+        self.assertEqual(set(self.train(twice, freeze=[2])), {0.0})
 
 
 class Uncertainty(nn.Module):

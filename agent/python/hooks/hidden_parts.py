@@ -118,7 +118,7 @@ class HiddenParts:
         if not_parameter is not None:
             self._said[NOT_PARAMETER] = not_parameter
         if self._left_out_parts.looks():
-            self._left_out_parts.step_begins(self._held_ids())
+            self._left_out_parts.step_begins(self._held_ids(), self._doubled_ids())
         if self._left_out_weights.looks():
             loaded = self._left_out_parts.loaded
             self._left_out_weights.step_begins(self._held_ids(), loaded)
@@ -170,7 +170,7 @@ class HiddenParts:
         return [
             model
             for model in self._models.all()
-            if is_first or (model.number in self._known and not _is_copy(model))
+            if is_first or (model.number in self._known and not model.is_copy())
         ]
 
     def _parameters(self, models: list[Model]) -> Iterator[torch.Tensor]:
@@ -215,9 +215,14 @@ class HiddenParts:
             for tensor in parameters_of(optimizer)
         }
 
-
-def _is_copy(model: Model) -> bool:
-    return bool(model.shadow_of) or model.copied_from is not None
+    def _doubled_ids(self) -> set[int]:
+        """Of what one optimizer holds twice."""
+        doubled: set[int] = set()
+        for optimizer in self._holds.optimizers():
+            once: set[int] = set()
+            for one in map(id, parameters_of(optimizer)):
+                (doubled if one in once else once).add(one)
+        return doubled
 
 
 def _is_frozen_in_vain(part: Part, module: torch.nn.Module) -> bool:

@@ -3,7 +3,9 @@
 Groups of parameters are often made by hand, by names or by parts, and one is forgotten:
 a head that is not among them keeps its first random values, while what lies below it is
 trained. Who trains a head alone leaves most of the model out; what was loaded may stay
-as it is.
+as it is. A model that is left out as a whole may be frozen on purpose, too. Where an
+optimizer was given another one twice, its name stands where that of the first one was
+meant.
 """
 
 from __future__ import annotations
@@ -49,15 +51,19 @@ class LeftOutParts:
     def looks(self) -> bool:
         return self._steps < _STEPS and self._looks < _MOST
 
-    def step_begins(self, held: set[int]) -> None:
-        """held: ids of what optimizers hold."""
+    def step_begins(self, held: set[int], doubled: set[int]) -> None:
+        """held: ids of what optimizers hold; doubled: of what one of them holds twice."""
         self._steps += 1
         self._looks += 1
         left: set[int] = set()
-        for model in self._models.all():
-            trained = _trained_in(model)
+        trained_in = [(model, _trained_in(model)) for model in self._models.all()]
+        is_doubled = any(
+            len(trained) > 1 and trained <= doubled for _, trained in trained_in
+        )
+        for model, trained in trained_in:
             others = trained - held
-            if len(others) < len(trained & held):
+            is_missing = is_doubled and others == trained and not model.is_copy()
+            if len(others) < len(trained & held) or (others and is_missing):
                 left.update(
                     one
                     for one in others - self.loaded
@@ -73,7 +79,8 @@ class LeftOutParts:
 
     def is_found(self) -> float | None:
         """1: parameters had a gradient at the first two steps, and no optimizer holds
-        them, although it holds most of their model; None: of no model."""
+        them, although it holds most of their model, or another one twice; None: of no
+        model."""
         return self._said
 
 

@@ -61,6 +61,9 @@ class Model:
                 if tensor is not None:
                     yield naming.join(part.path, key), variable, tensor
 
+    def is_copy(self) -> bool:
+        return bool(self.shadow_of) or self.copied_from is not None
+
     def claim(self) -> None:
         """This thread is about to train with it."""
         self.claims.claim()
