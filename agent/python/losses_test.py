@@ -244,6 +244,24 @@ class LossSigns(SignsCase):
             self.optimizer.step()
             self.assertEqual(last(name), wrong)
 
+    def test_a_factor_of_one_divides_nothing(self):
+        for change, wrong in (
+            (lambda loss: loss * 1.0, 1.0),
+            (lambda loss: loss / 1, 1.0),
+            (lambda loss: 0.1 * loss + 1.0 * loss, 1.0),
+            (lambda loss: loss * 0.5, 0.0),
+            (lambda loss: loss / 2, 0.0),
+            (lambda loss: loss * 1.0 / 2, 0.0),
+            (lambda loss: loss * -1.0, 0.0),
+            (lambda loss: loss * loss, 0.0),
+        ):
+            self.setUp()
+            self.optimizer.zero_grad()
+            for _ in range(2):
+                change(self.loss()).backward()
+            self.optimizer.step()
+            self.assertEqual(last("opt.sums_means"), wrong)
+
     def accumulate(self, *groups, loss=None):
         """What was said of groups of so many micro-batches, each divided by 3."""
         for count in groups:

@@ -90,9 +90,21 @@ def _is_plain_mean(loss: Node) -> bool:
             return True
         if getattr(term, "_saved_reduction", None) == _MEAN:
             return True
-        if term.name() in ("AddBackward0", "SubBackward0"):
+        if term.name() in ("AddBackward0", "SubBackward0") or _is_times_one(term):
             terms.extend(inputs(term))
     return False
+
+
+def _is_times_one(term: Node) -> bool:
+    """Does it only multiply by 1, or divide by it? A factor that says how many losses
+    are added up, and is 1, divides nothing."""
+    if len(inputs(term)) != 1:
+        return False
+    divides = term.name() == "DivBackward0"
+    number = saved(term, "other") if divides else factor(term)
+    if number is None or number.numel() != 1 or number.is_complex():
+        return False
+    return float(number.item()) == 1
 
 
 def _divisor(loss: Node) -> int:
