@@ -55,6 +55,80 @@ class ByMode(Stopper):
             self.keep(model)
 
 
+class Asking(Stopper):
+    """Asks a method whether a value is better."""
+
+    def better(self, value):
+        """As most of them are written."""
+        if self.best is None:
+            return True
+        if self.mode == "max":
+            return value > self.best + 0.01
+        return value < self.best - 0.01
+
+    def __call__(self, value, model):
+        if self.better(value):
+            self.best, self.rounds = value, 0
+            self.keep(model)
+        else:
+            self.rounds += 1
+
+
+class AskingFirst(Asking):
+    """Keeps what is worse than the best, by one that turns the answer around."""
+
+    def worse(self, value):
+        if self.mode == "max":
+            return not (value > self.best)
+        return not (value < self.best)
+
+    def __call__(self, value, model):
+        found = self.best is None or not self.worse(value)
+        if found:
+            self.keep(model)
+            self.best = value
+
+
+class AskingAFunction(Stopper):
+    def __call__(self, value, model):
+        if self.best is None or is_better(value, self.best, self.mode):
+            self.best = value
+            self.keep(model)
+
+
+class AskingMore(Asking):
+    """Does more than to answer."""
+
+    def better(self, value):
+        value = self.turned(value)
+        return self.best is None or value > self.best
+
+    def turned(self, value):
+        return -value
+
+
+class AskingItsOwn(Asking):
+    """Another one than that of the class."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.better = lambda value: self.best is None or value < self.best
+
+
+class OfAnotherName(Stopper):
+    def better(this, value):
+        return this.best is None or value > this.best
+
+    def __call__(self, value, model):
+        if self.better(value):
+            self.best = value
+            self.keep(model)
+
+
+def is_better(value, best, mode):
+    return value > best if mode == "max" else value < best
+
+
 class ByFlip(Stopper):
     """What turns it around is set within the training."""
 
@@ -116,6 +190,44 @@ class Turning(KeepCase):
             val_loss = judged(0.5)
             stopper(-val_loss, self.model)
             self.assertEqual(self.said(), [1 - of_loss[0]])
+
+    def test_a_method_that_is_asked(self):
+        for kind in (Asking, AskingFirst, AskingAFunction):
+            for way, of_loss in (("min", 0.0), ("max", 1.0)):
+                for numbers in ((0.5,), (0.5, 0.4), (0.5, 0.6)):
+                    self.anew()
+                    stopper = kind(mode=way)
+                    for number in numbers:
+                        val_loss = judged(number)
+                        stopper(val_loss, self.model)
+                    self.assertEqual(self.said(), [of_loss], (kind, way, numbers))
+                self.anew()
+                stopper = kind(mode=way)
+                val_accuracy = judged(0.5)
+                stopper(val_accuracy, self.model)
+                self.assertEqual(self.said(), [1 - of_loss], (kind, way))
+                self.anew()
+                stopper = kind(mode=way)
+                val_loss = judged(0.5)
+                stopper(-val_loss, self.model)
+                self.assertEqual(self.said(), [1 - of_loss], (kind, way))
+
+    def test_methods_that_do_not_say(self):
+        for kind in (AskingMore, AskingItsOwn, OfAnotherName):
+            self.anew()
+            stopper = kind()
+            for number in (0.5, 0.4):
+                val_loss = judged(number)
+                stopper(val_loss, self.model)
+            self.assertEqual(self.said(), [], kind)
+
+    def test_a_mode_that_is_set_later(self):
+        stopper = Asking()
+        stopper.mode = "min"
+        for number in (0.5, 0.4):
+            val_loss = judged(number)
+            stopper(val_loss, self.model)
+        self.assertEqual(self.said(), [0.0])
 
     def test_a_setting_that_changes(self):
         stopper = ByFlip()

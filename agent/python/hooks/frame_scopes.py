@@ -123,7 +123,7 @@ class Scope:
         call = caller._call()
         if call is None or not _is_call_of(call, self.code.co_name):
             return None
-        value = _argument(call, self.parameters, name)
+        value = argument_of(call, self.parameters, name)
         return None if value is None else (value, caller)
 
     def _call(self) -> ast.Call | None:
@@ -269,7 +269,9 @@ def _is_call_of(call: ast.Call, name: str) -> bool:
     return False
 
 
-def _argument(call: ast.Call, parameters: list[str], name: str) -> ast.expr | None:
+def argument_of(call: ast.Call, parameters: list[str], name: str) -> ast.expr | None:
+    """What is given for a parameter of what is called; None: its default, or it cannot
+    be told."""
     for word in call.keywords:
         if word.arg == name:
             return word.value

@@ -14,6 +14,7 @@ import ast
 from typing import NamedTuple
 from typing import TYPE_CHECKING
 
+from _traincheck.asked_methods import answer_of
 from _traincheck.frame_scopes import UNKNOWN
 from _traincheck.frame_scopes import assignments
 from _traincheck.metric_names import last_name
@@ -153,8 +154,10 @@ def comparisons(
             return [Comparison(left, right) if holds else Comparison(right, left)]
         if isinstance(test.ops[0], (ast.Lt, ast.LtE)):
             return [Comparison(right, left) if holds else Comparison(left, right)]
-    if isinstance(test, ast.Call) and len(test.args) == 2:
-        return _of_call(test, holds, scope)
+    if isinstance(test, ast.Call):
+        found = _of_call(test, holds, scope) if len(test.args) == 2 else []
+        answer = None if found else answer_of(test, scope)
+        return comparisons(answer, holds, scope, depth + 1) if answer else found
     if isinstance(test, ast.Name):
         return _of_flag(test.id, holds, scope, depth)
     known = scope.known(test)
