@@ -409,6 +409,10 @@ TEST_F(TrainingFactsTest, NormalisationsThatDecay) {
   const uint32_t norm = vector("norm.weight", "my.RMSNorm");
   const uint32_t spared = vector("other.weight", "my.RMSNorm");
   const uint32_t bias = vector("bias", "torch.nn.modules.linear.Linear");
+  const uint32_t weigher = trace_.Object("Weigher", {});
+  const uint32_t weights =
+      trace_.Variable(weigher, "Weigher", "log_vars", {.shape = {3}});
+  trace_.Hold(optimizer_, 2, {weights});
   trace_.Hold(optimizer_, 0, {w_, norm});
   trace_.Hold(optimizer_, 1, {bias, spared});
   const auto decays = [&](uint32_t variable, uint32_t group) {
@@ -426,6 +430,9 @@ TEST_F(TrainingFactsTest, NormalisationsThatDecay) {
   EXPECT_EQ(decays(norm, 0), kUnknown);
   trace_.Scalar(StatePoint::kPreStep, optimizer_, 0, "weight_decay", 0.1);
   // Nothing is spared: so it was meant.
+  EXPECT_EQ(decays(norm, 0), kUnknown);
+  // Nor is what belongs to another model.
+  trace_.Scalar(StatePoint::kPreStep, optimizer_, 2, "weight_decay", 0);
   EXPECT_EQ(decays(norm, 0), kUnknown);
   trace_.Scalar(StatePoint::kPreStep, optimizer_, 1, "weight_decay", 0);
   EXPECT_EQ(decays(norm, 0), kYes);

@@ -173,9 +173,10 @@ bool IsOfNormalisation(const VariableInfo& info) {
   return IsVector(info) && absl::StrContains(info.owner_class, "Norm");
 }
 
-// Does the optimizer keep some vectors (biases, most often) from decay, while
-// it lets others decay? Single numbers (a temperature) are no vectors.
-bool SparesVectors(const FactSubject& subject) {
+// Does the optimizer keep some vectors (biases, most often) of this model from
+// decay, while it lets others decay? Single numbers (a temperature) are no
+// vectors, and learnt weights of losses, a model of their own, say nothing.
+bool SparesVectors(const FactSubject& subject, uint32_t root) {
   const auto& decays = Books(subject).WeightDecays(subject.optimizer);
   const bool some =
       std::any_of(decays.begin(), decays.end(),
@@ -188,14 +189,17 @@ bool SparesVectors(const FactSubject& subject) {
     if (decay == decays.end() || decay->second != 0) continue;
     const VariableInfo* info =
         subject.facts->definitions().Variable(held.variable);
-    if (info && info->shape.size() == 1 && info->shape[0] > 1) return true;
+    if (info && info->root == root && info->shape.size() == 1 &&
+        info->shape[0] > 1) {
+      return true;
+    }
   }
   return false;
 }
 
 bool IsNormOfSplitOptimizer(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
-  return info && IsOfNormalisation(*info) && SparesVectors(subject);
+  return info && IsOfNormalisation(*info) && SparesVectors(subject, info->root);
 }
 
 FactValue NormDecays(const FactSubject& subject) {
