@@ -1,5 +1,4 @@
-// Facts of losses, clipping, rates, counters, frozen parts and wrapped models,
-// on records.
+// Facts of losses, clipping, rates, counters, frozen parts, wrapped models.
 #include <gtest/gtest.h>
 
 #include "invariants/facts/named_facts_for_testing.h"
@@ -409,10 +408,9 @@ TEST_F(TrainingFactsTest, NormalisationsThatDecay) {
   const uint32_t norm = vector("norm.weight", "my.RMSNorm");
   const uint32_t spared = vector("other.weight", "my.RMSNorm");
   const uint32_t bias = vector("bias", "torch.nn.modules.linear.Linear");
-  const uint32_t weigher = trace_.Object("Weigher", {});
-  const uint32_t weights =
-      trace_.Variable(weigher, "Weigher", "log_vars", {.shape = {3}});
-  trace_.Hold(optimizer_, 2, {weights});
+  const uint32_t other = trace_.Object("Weigher", {});
+  trace_.Hold(optimizer_, 2,
+              {trace_.Variable(other, "Weigher", "log_vars", {.shape = {3}})});
   trace_.Hold(optimizer_, 0, {w_, norm});
   trace_.Hold(optimizer_, 1, {bias, spared});
   const auto decays = [&](uint32_t variable, uint32_t group) {

@@ -30,6 +30,7 @@ TOGETHER = (
     "built_in_inputs.py",
     "built_in_lost_parts.py",
     "built_in_metrics.py",
+    "built_in_micro_batches.py",
     "built_in_more.py",
     "built_in_outputs.py",
     "built_in_policies.py",

@@ -207,7 +207,7 @@ class Watch:
         self.carried_states = CarriedStates(self.core, self.awake)
         self.shadows.found = self._follows
         self.loaded_states = LoadedStates(self.values, self.awake)
-        self.clipped = Clipped(self.awake)
+        self._look_at_clipping_anew()
         self.discarded_backwards = DiscardedBackwards(self.core, self.values)
         self.dropped_results = DroppedResults(self.core, self.models)
         self.foreign_gradients = ForeignGradients(self.core, self.values, self.awake)
@@ -229,9 +229,6 @@ class Watch:
         self.penalties = Penalties()
         self.positions = PositionalStates(self.awake)
         self.remade_optimizers = RemadeOptimizers(self.awake)
-        self.repeated_clips = RepeatedClips(
-            self.core, self.holds, self.values, self.awake
-        )
         self.repeated_draws = RepeatedDraws()
         self.rank_draws = RankDraws(self.core)
         self.local_backwards = LocalBackwards()
@@ -255,6 +252,12 @@ class Watch:
         self.vanishing_rates = VanishingRates()
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
         self.zero_gradients = ZeroGradients(self.values, self.awake)
+
+    def _look_at_clipping_anew(self) -> None:
+        self.clipped = Clipped(self.awake)
+        self.repeated_clips = RepeatedClips(
+            self.core, self.holds, self.values, self.awake
+        )
 
     def _look_at_averages_anew(self) -> None:
         self.kept_averages = KeptAverages()
