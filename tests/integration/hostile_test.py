@@ -214,7 +214,7 @@ class HostileStreams(HostileCase):
             wire.hello("lies"), *batches, last, wire.goodbye(1)
         )
         self.assertEqual(code, 0, text)
-        self.assertEqual(replies[-1], wire.message((2, _acknowledged(len(lies) + 1))))
+        self.assertIn(replies[-1], _last_words(len(lies) + 1))
         shown = daemon.ctl("runs", "show", "lies")
         self.assertEqual(shown["quarantined_batches"], len(lies))
         self.assertEqual(shown["records"], 1)
@@ -254,7 +254,7 @@ class HostileStreams(HostileCase):
         self.assertEqual(code, 0, text)
         code, text, replies = live.send(record, wire.goodbye(1)).result()
         self.assertEqual(code, 0, text)
-        self.assertEqual(replies[-1], wire.message((2, _acknowledged(1))))
+        self.assertIn(replies[-1], _last_words(1))
         shown = daemon.ctl("runs", "show", "r")
         self.assertEqual((shown["lost"], shown["records"]), (0, 2), shown)
 
@@ -327,8 +327,13 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return size + struct.pack(">BBI", kind, flags, stream) + payload
 
 
-def _acknowledged(next_batch: int) -> bytes:
-    return wire.message((1, next_batch), (2, 1))
+def _last_words(next_batch: int) -> list:
+    """What the daemon may answer to a goodbye: it asks to gather records for a
+    millisecond for each open stream, and another test's may not have ended yet."""
+    return [
+        wire.message((2, wire.message((1, next_batch), (2, 1), (3, streams))))
+        for streams in range(1, 9)
+    ]
 
 
 def _invariant(parameters: str) -> str:
