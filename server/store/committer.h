@@ -73,7 +73,10 @@ class Committer {
   absl::Status last_error_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time give_up_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  std::chrono::steady_clock::time_point group_began_;  // the thread's
+  // The thread's. The clock may count from the start of the machine, so that
+  // its zero is not long ago.
+  std::chrono::steady_clock::time_point group_began_ =
+      std::chrono::steady_clock::time_point::min();
   std::thread thread_;
 };
 
