@@ -3,6 +3,7 @@ variants.
 """
 
 import dataclasses
+import hashlib
 import pathlib
 import re
 import sys
@@ -74,6 +75,17 @@ def errors() -> list[Error]:
             script = runnable[error.name]
             found.append(_error(error, script, on_frameworks.python()))
     return found
+
+
+def drawn(count: int, seed: int) -> set[str]:
+    """Names of so many errors, and of so many healthy programs. A program is drawn by
+    its name, so that others which are added later take the place of few."""
+
+    def order(name: str) -> bytes:
+        return hashlib.sha256(f"{seed} {name}".encode()).digest()
+
+    names = [[error.faulty.name for error in errors()], [p.name for p in healthy()]]
+    return {name for kind in names for name in sorted(kind, key=order)[:count]}
 
 
 def _error(error: catalogue.Error, script: pathlib.Path, python: pathlib.Path) -> Error:

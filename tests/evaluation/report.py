@@ -6,12 +6,14 @@ anybody had looked at what they make of it. These numbers never change.
 
 import json
 import pathlib
+from collections.abc import Callable
 
 from evaluation import measures
 from evaluation.measures import KINDS
 
 FIRST_CONTACT = pathlib.Path(__file__).with_name("first_contact.json")
 BEGIN, END = "<!-- evaluation begin -->", "<!-- evaluation end -->"
+SAMPLE = "<!-- sample begin -->", "<!-- sample end -->"
 
 
 def first_contact() -> dict:
@@ -107,7 +109,9 @@ def _share(errors: dict, kind: str) -> str:
     return f"{sum(row['found'] for row in rows)} of {len(rows)}"
 
 
-def _summary(now: dict, first: dict) -> list:
+def _summary(columns: dict) -> list:
+    """columns: results by heading."""
+
     def loud(results: dict) -> str:
         healthy = results["healthy"]
         alarms = [_alarms_of_healthy(row) for row in healthy.values()]
@@ -129,35 +133,54 @@ def _summary(now: dict, first: dict) -> list:
     def advised_by_others(results: dict) -> str:
         return advised(list(results["healthy"].values()))
 
-    def found(words: str, kind: str) -> str:
-        shares = [_share(results["errors"], kind) for results in (first, now)]
-        return f"| errors found {words} | {shares[0]} | {shares[1]} |"
+    def found(kind: str) -> Callable[[dict], str]:
+        return lambda results: _share(results["errors"], kind)
 
-    rows = [
-        found("by built-in rules", "builtin"),
-        found("by built-in rules, advice included", "advised"),
-        found("by rules of others", "others"),
-        found("with a healthy run of the same script, too", "own"),
-        found("with that run, advice included", "own_advised"),
-        found("by all alerts of these", "all"),
-        found("by all of these, advice included", "all_advised"),
-        f"| fixed variants with an alarm | {noisy(first)} | {noisy(now)} |",
-        f"| healthy programs with an alarm | {loud(first)} | {loud(now)} |",
-        "| healthy programs with advice by built-in rules "
-        f"| {advised_by_builtin(first)} | {advised_by_builtin(now)} |",
-        "| healthy programs with advice by rules of others "
-        f"| {advised_by_others(first)} | {advised_by_others(now)} |",
+    rows = {
+        "errors found by built-in rules": found("builtin"),
+        "errors found by built-in rules, advice included": found("advised"),
+        "errors found by rules of others": found("others"),
+        "errors found with a healthy run of the same script, too": found("own"),
+        "errors found with that run, advice included": found("own_advised"),
+        "errors found by all alerts of these": found("all"),
+        "errors found by all of these, advice included": found("all_advised"),
+        "fixed variants with an alarm": noisy,
+        "healthy programs with an alarm": loud,
+        "healthy programs with advice by built-in rules": advised_by_builtin,
+        "healthy programs with advice by rules of others": advised_by_others,
+    }
+    cells = [
+        " | ".join([words, *(count(one) for one in columns.values())])
+        for words, count in rows.items()
     ]
-    return _table("| | at first contact | now |", rows)
+    head = " | ".join(["", *columns])
+    return _table(f"|{head} |", [f"| {row} |" for row in cells])
 
 
 def text(now: dict) -> str:
     first = first_contact()
     lines = [
-        *_summary(now, first),
+        *_summary({"at first contact": first, "now": now}),
         *_errors(now["errors"], first["errors"]),
         *_healthy(now["healthy"], first["healthy"]),
         *_inputs(now["inputs"]),
     ]
+    lines += [f"Not recorded: {name}" for name in sorted(now["failed"])]
+    return "\n".join(lines).rstrip()
+
+
+def sample_text(now: dict) -> str:
+    """Of programs that were drawn: what is found, and what is not."""
+    missed = {
+        words: [n for n, row in now["errors"].items() if not row[kind]["found"]]
+        for words, kind in (
+            ("with a healthy run of the same script, advice included", "own_advised"),
+            ("by anything", "all_advised"),
+        )
+    }
+    lines = _summary({f"{len(now['errors'])} errors": now})
+    for words, names in missed.items():
+        listed = ", ".join(f"`{name}`" for name in sorted(names)) or "none"
+        lines += [f"Not found {words}: {listed}.", ""]
     lines += [f"Not recorded: {name}" for name in sorted(now["failed"])]
     return "\n".join(lines).rstrip()
