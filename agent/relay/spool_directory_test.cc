@@ -223,13 +223,19 @@ TEST_F(SpoolDirectoryTest, EightRelaysKeepTheLimitTogether) {
   constexpr uint64_t kLimit = 4 << 20;
   constexpr size_t kBatch = 16 << 10;
   std::vector<pid_t> relays;
-  int hold[2];
-  ASSERT_EQ(pipe(hold), 0);
+  int ready[2], begin[2], hold[2];
+  for (int* const ends : {ready, begin, hold}) ASSERT_EQ(pipe(ends), 0);
   for (int i = 0; i < 8; ++i) {
     relays.push_back(Start([&, i] {
+      close(begin[1]);
       close(hold[1]);
       SpoolDirectory directory(In(folder_ + "/spool"), kLimit);
       const auto file = Create(&directory, std::to_string(i) + ".spool");
+      // One that starts late would find no room for its file.
+      char none;
+      if (write(ready[1], "r", 1) != 1 || read(begin[0], &none, 1) != 0) {
+        return 1;
+      }
       while (Append(file.get(), kBatch).ok()) {
       }
       // It keeps what it has until all have met the limit.
@@ -237,13 +243,16 @@ TEST_F(SpoolDirectoryTest, EightRelaysKeepTheLimitTogether) {
       return read(hold[0], &byte, 1) == 0 ? 0 : 1;
     }));
   }
+  char byte;
+  for (int i = 0; i < 8; ++i) ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  close(begin[1]);
   // The last one gets what is left when the others have stopped.
   const auto used = [&] { return BytesIn(folder_ + "/spool"); };
   for (int i = 0; i < 6000 && used() + 9 * kBatch < kLimit; ++i) usleep(10000);
   usleep(100000);
   const uint64_t most = used();
   close(hold[1]);
-  close(hold[0]);
+  for (const int end : {ready[0], ready[1], begin[0], hold[0]}) close(end);
   for (const pid_t relay : relays) EXPECT_EQ(End(relay), 0);
   EXPECT_LE(most, kLimit);
   EXPECT_GE(most + 9 * kBatch, kLimit);
