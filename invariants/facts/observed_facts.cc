@@ -74,6 +74,7 @@ constexpr char kStrayTerm[] = "loss.stray_term";
 constexpr char kNewTerm[] = "loss.term_without_graph";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
+constexpr char kDivergenceApart[] = "loss.divergence_scaled_apart";
 constexpr char kVarianceConfused[] = "loss.variance_confused";
 constexpr char kDividedTwice[] = "loss.divided_twice";
 constexpr char kKeepsIgnored[] = "loss.keeps_ignored";
@@ -259,9 +260,6 @@ std::vector<Fact> OfOutputs() {
                           9),
       CallRow<kKlOfTarget>("the network is the target of kl_div",
                            "the network is the input of kl_div", 9),
-      CallRow<kNoiseByVariance>(
-          "the noise of a variational encoder is scaled by the variance",
-          "the noise of a variational encoder is scaled by the deviation", 9),
       CallRow<kDividedTwice>(
           "a quotient by different whole numbers is divided by them again",
           "no quotient is divided by the same numbers again", 14),
@@ -272,12 +270,27 @@ std::vector<Fact> OfOutputs() {
           "a column of numbers, one a sample, is multiplied by a row of them, "
           "and all products are added up",
           "numbers of samples are multiplied by those of the same samples", 15),
+  };
+}
+
+// Of variational encoders.
+std::vector<Fact> OfVariations() {
+  return {
+      CallRow<kNoiseByVariance>(
+          "the noise of a variational encoder is scaled by the variance",
+          "the noise of a variational encoder is scaled by the deviation", 9),
       CallRow<kVarianceConfused>(
           "a result of a variational encoder is the logarithm of the variance "
           "to its noise or its divergence, and the deviation to the other",
           "the noise and the divergence of a variational encoder take its "
           "results for the same",
           13),
+      CallRow<kDivergenceApart>(
+          "one of the error and the divergence of a variational encoder is a "
+          "mean over a sample's numbers, and the other a sum",
+          "the error and the divergence of a variational encoder are sums over "
+          "a sample's numbers",
+          23),
   };
 }
 
@@ -366,9 +379,10 @@ std::vector<Fact> OfPolicies() {
 const std::vector<Fact>& ObservedFacts() {
   static const auto* const kFacts = [] {
     auto* all = new std::vector<Fact>;
-    for (const auto& some : {OfCalls(), OfTargets(), OfViews(), OfOutputs(),
-                             OfInputs(), OfPolicies(), ObservedOptimizerFacts(),
-                             ObservedLoaderFacts(), ObservedScheduleFacts()}) {
+    for (const auto& some :
+         {OfCalls(), OfTargets(), OfViews(), OfOutputs(), OfVariations(),
+          OfInputs(), OfPolicies(), ObservedOptimizerFacts(),
+          ObservedLoaderFacts(), ObservedScheduleFacts()}) {
       all->insert(all->end(), some.begin(), some.end());
     }
     return all;

@@ -19,6 +19,7 @@ constexpr char kRepeatsRows[] = "loader.repeats_rows";
 constexpr char kSamplesAlike[] = "loader.samples_alike";
 constexpr char kScaledApart[] = "loader.scaled_apart";
 constexpr char kScaledBefore[] = "loader.scaled_before_split";
+constexpr char kFoldsShare[] = "loader.folds_share_model";
 constexpr char kSharesSamples[] = "loader.shares_samples";
 constexpr char kSplitsDiffer[] = "loader.splits_differ";
 constexpr char kSetBack[] = "loader.generator_set_back";
@@ -110,16 +111,17 @@ std::vector<Fact> OfRanks() {
   };
 }
 
-// Of its passes, and of what they are for.
-std::vector<Fact> OfPasses() {
+// What is evaluated, beside what is trained with.
+std::vector<Fact> OfHeldOut() {
   return {
-      LoaderRow<kHoldOld>(
-          "its persistent workers hold the data set as it was before it was "
-          "changed",
-          "the data set is as its persistent workers hold it", 6),
       LoaderRow<kSharesSamples>(
           "the evaluation reads some of the samples that are trained with",
           "the evaluation reads none of the samples that are trained with"),
+      LoaderRow<kFoldsShare>(
+          "the model has been trained with the samples that are evaluated, in "
+          "an earlier fold",
+          "the model has not been trained with the samples that are evaluated",
+          23),
       LoaderRow<kEvaluatesTrained>(
           "many of the samples that are evaluated are those that another data "
           "set is trained with",
@@ -135,6 +137,16 @@ std::vector<Fact> OfPasses() {
       LoaderRow<kScaledBefore>(
           "its rows and those that are trained with are standardised together",
           "only the rows that are trained with are standardised", 10),
+  };
+}
+
+// Of its passes, and of what they are for.
+std::vector<Fact> OfPasses() {
+  return {
+      LoaderRow<kHoldOld>(
+          "its persistent workers hold the data set as it was before it was "
+          "changed",
+          "the data set is as its persistent workers hold it", 6),
       LoaderRow<kEndsEarly>(
           "its last two passes ended at the same batch, long before its length",
           "its passes are about as long as its length", 13),
@@ -186,6 +198,7 @@ std::vector<Fact> OfEndedPasses() {
 std::vector<Fact> ObservedLoaderFacts() {
   std::vector<Fact> all = OfSamples();
   for (const Fact& fact : OfRanks()) all.push_back(fact);
+  for (const Fact& fact : OfHeldOut()) all.push_back(fact);
   for (const Fact& fact : OfPasses()) all.push_back(fact);
   for (const Fact& fact : OfEndedPasses()) all.push_back(fact);
   return all;

@@ -29,6 +29,7 @@ constexpr char kNoState[] = "opt.resumes_without_state";
 constexpr char kBestForgotten[] = "opt.best_forgotten";
 constexpr char kBestStays[] = "opt.best_stays";
 constexpr char kKeepsWorst[] = "opt.keeps_the_worst";
+constexpr char kBestIsShared[] = "opt.best_is_shared";
 constexpr char kKeepsOne[] = "opt.keeps_one_object";
 constexpr char kMetricGoesOn[] = "opt.metric_carried_on";
 constexpr char kImpatient[] = "opt.patience_not_set_back";
@@ -86,6 +87,7 @@ constexpr char kVectorsOnly[] = "opt.decays_vectors_only";
 constexpr char kScaleUnused[] = "opt.rate_scale_unused";
 constexpr char kOneRounded[] = "opt.parameter_rounded_away";
 constexpr char kDropsResult[] = "opt.result_dropped";
+constexpr char kUnread[] = "opt.argument_unread";
 
 std::vector<Fact> OfOptimizers() {
   return {
@@ -282,6 +284,10 @@ std::vector<Fact> OfBests() {
       OptimizerRow<kKeepsWorst>(
           "a state was kept for the worst value so far, as if it were the best",
           "no state was kept for the worst value so far", 20),
+      OptimizerRow<kBestIsShared>(
+          "the weights that are kept as the best ones are those of the model "
+          "itself, which it updates",
+          "the weights that are kept as the best ones are a copy", 23),
       OptimizerRow<kImpatient>(
           "a better evaluation did not set back the counter of worse ones that "
           "patience is compared with",
@@ -358,6 +364,13 @@ std::vector<Fact> OfGradients() {
           "a statement of the code that trains does nothing: a result is "
           "dropped, or a method is named and not called",
           "no statement of the code that trains drops a result", 11),
+      OptimizerRow<kUnread>(
+          "a function of the code that trains is given a mask, lengths or the "
+          "ends of episodes, and does not read them",
+          "functions of the code that trains read the masks, lengths and ends "
+          "of "
+          "episodes that they are given",
+          23),
       OptimizerRow<kCarriesState>(
           "a model is given the state of another batch, although batches are "
           "shuffled",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from _traincheck.frame_scopes import UNKNOWN
 from _traincheck.frame_scopes import argument_of
-from _traincheck.sources import functions_of
+from _traincheck.sources import body_of
 
 if TYPE_CHECKING:
     from typing import Any
@@ -35,8 +35,7 @@ def answer_of(call: ast.Call, scope: Scope) -> ast.expr | None:
     if function is None or function.__code__.co_filename != scope.code.co_filename:
         return None
     code = function.__code__
-    body = functions_of(code.co_filename).get(code.co_firstlineno, {})
-    answer = _answer(body.get(code.co_name, []))
+    answer = _answer(body_of(code))
     if answer is None:
         return None
     count = code.co_argcount + code.co_kwonlyargcount

@@ -150,6 +150,7 @@ class _Checkpoints:
                 self._given.set(result, (steps, _writes(args[0])))
                 if steps and isinstance(args[0], torch.nn.Module):
                     watch.kept_bests.keeps(steps)
+                    watch.shared_bests.gave(result)
 
     def saving_parts(self, args: Args, kwargs: Kwargs) -> None:
         """Of torch.distributed.checkpoint and safetensors."""

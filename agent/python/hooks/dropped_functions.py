@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional
 
 from _traincheck.branches import statements_of
-from _traincheck.sources import functions_of, meaning
+from _traincheck.sources import body_of, meaning
 
 if TYPE_CHECKING:
     from typing import Any
@@ -87,7 +87,7 @@ def _is_pure(function: Any) -> bool:
     if not isinstance(function, types.FunctionType):
         return False
     code = function.__code__
-    body = functions_of(code.co_filename).get(code.co_firstlineno, {}).get(code.co_name)
+    body = body_of(code)
     if not body:
         return False
     context = code.co_varnames[: code.co_argcount]

@@ -4,10 +4,9 @@ a method that is named and not called.
     mask.masked_fill(hidden, 0)     np.fliplr(image)     model.eval
 
 None of them changes what it is given, unless NumPy is given where to write, or a class
-of the user's has a method of that name. Looked at is the source of what runs: the code
-that steps the optimizer, what that calls by name, forwards of the user's modules, and
-data sets. Installed packages are left alone, and branches that a setting of the object
-rules out (`if self.fixed:`).
+of the user's has a method of that name. Looked at is the source of what runs
+(running_sources.py), but for branches that a setting of the object rules out (`if
+self.fixed:`).
 
 Functions of autograd that change nothing act by their results alone, too
 (dropped_functions.py).
@@ -24,35 +23,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from _traincheck.branches import settings_of, statements_of
+from _traincheck.branches import statements_of
 from _traincheck.dropped_functions import dropped_function
-from _traincheck.sources import (
-    frames,
-    functions_of,
-    is_of_user,
-    meaning,
-    own_nodes,
-    site_of,
-)
-from _traincheck.subsets import whole_of
+from _traincheck.running_sources import with_callees
+from _traincheck.sources import is_of_user, meaning, site_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType
     from typing import Any
 
-    from _traincheck.models import Models
-    from _traincheck.sources import Body
+    from _traincheck.running_sources import Owned, Source
     from traincheck_core import Core
-
-    # A function's source, and what its names mean.
-    Source = tuple[Body, dict[str, Any]]
 
 # Name of the scalar of an optimizer.
 NAME = "opt.result_dropped"
 
-_MOST_FUNCTIONS = 400
-_MOST_OWNERS = 16  # modules, or data sets, of a class
 # Of tensors; nothing else has methods of these names.
 _METHODS = frozenset(
     """clamp_max clamp_min fliplr flipud index_fill log_softmax masked_fill
@@ -80,113 +64,37 @@ _NEVER_NAMED = frozenset(("backward", "eval", "step", "train", "zero_grad"))
 
 
 class DroppedResults:
-    def __init__(self, core: Core, models: Models) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._models = models
-        # Settings of data sets, by their classes.
-        self._data: dict[type[Any], list[Any]] = {}
-        self._functions: list[Any] = []  # that make batches
-        self._said: float | None = None
-        self._site = 0  # of the statement
-        self._looked = False
+        # 1: a statement does nothing; None: no source is to be had.
+        self.said: float | None = None
+        self.site = 0  # where the statement stands; 0: not known
 
-    def pass_begins(self, loader: Any) -> None:
-        if self._looked:
-            return
-        data = whole_of(getattr(loader, "dataset", None))
-        if type(data) not in self._data:
-            self._functions.append(getattr(loader, "collate_fn", None))
-        known = self._data.setdefault(type(data), [])
-        if len(known) < _MOST_OWNERS:
-            known.append(settings_of(data))
+    def look(self, own: list[Owned]) -> None:
+        """Called once, with the sources of what runs."""
+        bodies = list(with_callees([source for source, _ in own]))
+        if bodies:
+            self.said = float(self._finds(bodies, own))
 
-    def look(self) -> float | None:
-        """1: a statement does nothing; None: no source is to be had."""
-        if not self._looked:
-            self._looked = True
-            own = self._sources()
-            bodies = list(_with_callees([source for source, _ in own]))
-            if bodies:
-                self._said = float(self._finds(bodies, own))
-            functions_of.cache_clear()
-            self._data, self._functions = {}, []
-        return self._said
-
-    def site(self) -> float | None:
-        """Where the statement stands; None: there is none, or that is not known."""
-        return float(self._site) or None
-
-    def _finds(self, bodies: list[Source], own: list[tuple[Source, list[Any]]]) -> bool:
+    def _finds(self, bodies: list[Source], own: list[Owned]) -> bool:
         in_place = _methods_of_user()
         owners_of: dict[int, list[Any]] = {}
-        for (body, _), owners in own:
-            owners_of.setdefault(id(body), []).extend(owners)
+        for source, owners in own:
+            owners_of.setdefault(id(source.definition), []).extend(owners)
         found = (
-            (_dropped(*one, owners_of.get(id(one[0]), []), in_place), one)
+            (_dropped(one, owners_of.get(id(one.definition), []), in_place), one)
             for one in bodies
         )
         # Not of what is called by name: that may measure a function's time.
-        more = ((dropped_function(*source, owners), source) for source, owners in own)
-        for statement, (_, names) in itertools.chain(found, more):
+        more = (
+            (dropped_function(source.body, source.names, owners), source)
+            for source, owners in own
+        )
+        for statement, source in itertools.chain(found, more):
             if statement is not None:
-                self._site = site_of(self._core, names, statement.lineno)
+                self.site = site_of(self._core, source.names, statement.lineno)
                 return True
         return False
-
-    def _sources(self) -> list[tuple[Source, list[Any]]]:
-        """With modules, or settings of data sets, whose methods they are."""
-        found: list[tuple[Source | None, list[Any]]]
-        found = [(_source(frame.f_code, frame.f_globals), []) for frame in frames()]
-        owned = self._data | self._modules()
-        for cls, owners in owned.items():
-            methods: dict[str, Any] = {}
-            for base in reversed(cls.__mro__):
-                methods.update(vars(base))
-            found += [(_source_of(one), owners) for one in methods.values()]
-        found += [(_source_of(one), []) for one in self._functions]
-        return [(source, owners) for source, owners in found if source is not None]
-
-    def _modules(self) -> dict[type[Any], list[Any]]:
-        """By their classes, some of each."""
-        found: dict[type[Any], list[Any]] = {}
-        for model in self._models.all():
-            root = model.root()
-            for part in root.modules() if root is not None else ():
-                some = found.setdefault(type(part), [])
-                if len(some) < _MOST_OWNERS:
-                    some.append(part)
-        return found
-
-
-def _source_of(function: Any) -> Source | None:
-    if not isinstance(function, types.FunctionType):
-        return None
-    return _source(function.__code__, function.__globals__)
-
-
-def _source(code: CodeType, names: dict[str, Any]) -> Source | None:
-    """None: it is not the user's, or cannot be read."""
-    path = code.co_filename
-    if not is_of_user(path):
-        return None
-    body = functions_of(path).get(code.co_firstlineno, {}).get(code.co_name)
-    return None if body is None else (body, names)
-
-
-def _with_callees(sources: list[Source]) -> Iterator[Source]:
-    """These, and functions of the user's that they call by name, and so on."""
-    seen: set[int] = set()
-    todo = list(sources)
-    while todo and len(seen) < _MOST_FUNCTIONS:
-        body, names = todo.pop()
-        if id(body) in seen:
-            continue
-        seen.add(id(body))
-        yield body, names
-        for node in own_nodes(body):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                called = _source_of(names.get(node.func.id))
-                todo += [called] if called is not None else []
 
 
 def _methods_of_user() -> set[str]:
@@ -211,23 +119,21 @@ def _own_names(kind: type[Any], module: Any) -> set[str]:
     return {name for name in _METHODS if own and name in names}
 
 
-def _dropped(
-    body: Body, names: dict[str, Any], owners: list[Any], in_place: set[str]
-) -> ast.Expr | None:
+def _dropped(source: Source, owners: list[Any], in_place: set[str]) -> ast.Expr | None:
     """owners: whose method it is; in_place: methods that may change what they are called
     on."""
-    found = _first_dropped(body, names, None, in_place)
+    found = _first_dropped(source, None, in_place)
     if found is None or not owners:
         return found
-    each = (_first_dropped(body, names, owner, in_place) for owner in owners)
+    each = (_first_dropped(source, owner, in_place) for owner in owners)
     return next((one for one in each if one is not None), None)
 
 
-def _first_dropped(
-    body: Body, names: dict[str, Any], owner: Any, in_place: set[str]
-) -> ast.Expr | None:
-    for one in statements_of(body, owner):
-        if isinstance(one, ast.Expr) and _does_nothing(one.value, names, in_place):
+def _first_dropped(source: Source, owner: Any, in_place: set[str]) -> ast.Expr | None:
+    for one in statements_of(source.body, owner):
+        if isinstance(one, ast.Expr) and _does_nothing(
+            one.value, source.names, in_place
+        ):
             return one
     return None
 

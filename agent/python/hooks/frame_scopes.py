@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.sources import functions_of
+from _traincheck.sources import body_of
 from _traincheck.sources import is_of_user
 from _traincheck.sources import own_nodes
 
@@ -32,6 +32,7 @@ _TORCH = os.path.dirname(torch.__file__)
 _OWN = "_traincheck."  # modules
 _DEPTH = 12  # of what is looked up through names
 _FRAMES = 32
+_OF_USER = 5  # of these
 _PLAIN = (bool, int, float, str, type(None))
 # Who takes all names of a function by these keeps them.
 _TAKE_ALL = frozenset(("locals", "vars", "dir", "eval", "exec", "f_locals"))
@@ -52,8 +53,7 @@ class Scope:
         return not self.code.co_flags & inspect.CO_OPTIMIZED
 
     def body(self) -> Body:
-        functions = functions_of(self.code.co_filename)
-        return functions.get(self.code.co_firstlineno, {}).get(self.code.co_name, [])
+        return body_of(self.code)
 
     def owner(self) -> Any:
         """What the method is called with as `self`; UNKNOWN: nothing says."""
@@ -151,6 +151,19 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
             return frame
         frame = frame.f_back
     return None
+
+
+def users_frames(frame: FrameType) -> Iterator[FrameType]:
+    """The user's own functions that run, the innermost first."""
+    around: FrameType | None = frame
+    looked = 0
+    for _ in range(_FRAMES):
+        if around is None or looked == _OF_USER:
+            break
+        if is_of_user(around.f_code.co_filename):
+            looked += 1
+            yield around
+        around = users_frame(around.f_back)
 
 
 def assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 
 from _traincheck.frame_scopes import Scope
 from _traincheck.frame_scopes import users_frame
+from _traincheck.frame_scopes import users_frames
 from _traincheck.metric_names import direction_of_name
 from _traincheck.metric_names import words_of
 from _traincheck.metric_values import direction
 from _traincheck.patience_counters import PatienceCounters
 from _traincheck.running_extremes import branches
 from _traincheck.running_extremes import extreme_of
-from _traincheck.sources import is_of_user
 from _traincheck.sources import site_of
 from _traincheck.standing_bests import StandingBests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from types import CodeType
     from types import FrameType
     from typing import Any
@@ -41,7 +40,6 @@ SITE = f"{NAME}.site"
 _LOOKS = 8  # at keeps of one place
 _PLACES = 32
 _FRAMES = 32  # around a keep
-_OF_USER = 5  # of these
 # Whose functions look for the worst on purpose.
 _ADVERSE = frozenset(
     "adversarial adversary attack hard hardest mine miner mining worst".split()
@@ -69,7 +67,7 @@ class KeptBests:
         if frame is None or not self._looks(frame):
             return
         for look in (self.standing.keeps, self.patience.keeps):
-            any(look(around, steps) for around in _of_user(frame))
+            any(look(around, steps) for around in users_frames(frame))
         found = self._of_monitor(frame) or self._of_condition(frame)
         if found is not None:
             if self._said is None or not self._said.is_worst:
@@ -116,7 +114,7 @@ class KeptBests:
         return None
 
     def _of_condition(self, frame: FrameType) -> _Found | None:
-        for around in _of_user(frame):
+        for around in users_frames(frame):
             if _is_adverse(around.f_code):
                 return None
             found = self._in(around)
@@ -133,19 +131,6 @@ class KeptBests:
                 site = site_of(self._core, frame.f_globals, extreme.line)
                 return _Found(extreme.greatest == (better < 0), site)
         return None
-
-
-def _of_user(frame: FrameType) -> Iterator[FrameType]:
-    """The user's own functions that run, the innermost first."""
-    around: FrameType | None = frame
-    looked = 0
-    for _ in range(_FRAMES):
-        if around is None or looked == _OF_USER:
-            break
-        if is_of_user(around.f_code.co_filename):
-            looked += 1
-            yield around
-        around = users_frame(around.f_back)
 
 
 def _is_adverse(code: CodeType) -> bool:

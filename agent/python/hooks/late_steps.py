@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from _traincheck.sources import frames, functions_of, is_of_user, own_nodes
+from _traincheck.sources import body_of, frames, is_of_user, own_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +28,9 @@ def waits_for_a_counter(scheduler: Any) -> bool:
 
 
 def _steps_late(frame: FrameType, scheduler: Any) -> bool:
-    code = frame.f_code
-    body = functions_of(code.co_filename).get(code.co_firstlineno, {}).get(code.co_name)
     return any(
         _is_step_of(call, frame, scheduler)
-        for choice in own_nodes(body or ())
+        for choice in own_nodes(body_of(frame.f_code))
         if isinstance(choice, ast.If) and _compares_order(choice.test)
         for call in _calls(choice)
     )

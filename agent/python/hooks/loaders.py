@@ -62,7 +62,7 @@ class _Loaders:
             self._watch.still_copies.pass_begins()
             self._watch.first_batches.pass_begins(args[0], loader)
             self._say(loader, TOO_FEW_WEIGHTS, too_few(args[0]))
-            self._watch.dropped_results.pass_begins(args[0])
+            self._watch.source_looks.pass_begins(args[0])
             self._watch.empty_passes.pass_begins(args[0])
             self._watch.schedules.pass_begins(args[0])
             self._watch.unused_splits.pass_begins(args[0])

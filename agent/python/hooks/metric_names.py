@@ -37,7 +37,7 @@ def direction_of_name(name: str) -> int:
     return 1 if rises else -1
 
 
-def last_name(value: ast.expr) -> str:
+def last_name(value: ast.AST) -> str:
     """Of a variable, an attribute, or what an entry is of."""
     if isinstance(value, ast.Name):
         return value.id

@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
-from _traincheck.sources import frames, functions_of, is_of_user, own_nodes
+from _traincheck.sources import definitions_of, frames, is_of_user, own_nodes
 from _traincheck.subsets import whole_of
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ def _are_set_apart(names: set[str]) -> bool:
     paths = {frame.f_code.co_filename for frame in frames()}
     found = False
     for path in filter(is_of_user, paths):
-        for functions in functions_of(path).values():
-            found = found or any(_sets_apart(one, names) for one in functions.values())
-    functions_of.cache_clear()
+        for some in definitions_of(path).values():
+            found = found or any(_sets_apart(one.body, names) for one in some.values())
+    definitions_of.cache_clear()
     return found
 
 

@@ -16,6 +16,7 @@ from torch.utils.data import dataloader
 from torch.utils.data import sampler as samplers
 
 from _traincheck.awake import NEW_DATA
+from _traincheck.exchanged_folds import NAME as FOLDS_SHARE
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.observing import observe
 from _traincheck.own_code import codes_of
@@ -86,6 +87,10 @@ class Samplers:
                 "loader.shares_samples",
                 float(shared),
             )
+        folds = self._watch.exchanged_folds.pass_begins(loader)
+        if folds is not None:
+            point = self._core.POINT_FETCH
+            self._core.record_scalar(known[0], point, 0, FOLDS_SHARE, folds)
         random = draws_at_random(loader)
         if random is None and orders_on_purpose(loader):
             random = False

@@ -23,7 +23,6 @@ from _traincheck.blind_samples import NAME as BLIND_SAMPLES
 from _traincheck.carried_metrics import NAME as METRIC_GOES_ON
 from _traincheck.carried_states import NAME as CARRIES_STATE
 from _traincheck.discarded_backwards import CLEARS_FIRST
-from _traincheck.dropped_results import NAME as DROPS_RESULT
 from _traincheck.foreign_gradients import NAME as FOREIGN
 from _traincheck.frozen_parts import NAME as FROZEN_APART
 from _traincheck.forgotten_bests import NAME as BEST_FORGOTTEN
@@ -53,6 +52,8 @@ from _traincheck.repeated_clips import NAME as CLIPS_EACH
 from _traincheck.rounded_steps import ALL_OF_ONE
 from _traincheck.rounded_steps import NAME as ROUNDED
 from _traincheck.scaler_steps import NAME as BESIDES_SCALER
+from _traincheck.shared_bests import NAME as BEST_IS_SHARED
+from _traincheck.shared_bests import SITE as BEST_IS_SHARED_AT
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
 from _traincheck.stale_statistics import NAME as KEEPS_STATISTICS
 from _traincheck.standing_averages import NAME as STANDS_STILL
@@ -246,6 +247,8 @@ class Signs:
         replaced = self._watch.old_gradients.are_replaced(optimizer)
         self._watch.old_gradients.begins(optimizer)
         self._watch.shared_samples.optimizer_steps()
+        self._watch.lineages.steps(optimizer)
+        self._watch.exchanged_folds.optimizer_steps()
         self._watch.stray_terms.steps(optimizer)
         scalars = self._watch.hidden_parts.optimizer_steps()
         if replaced is not None:
@@ -288,8 +291,7 @@ class Signs:
         yield from self._group_options.look(optimizer)
         yield from self._watch.layer_settings.look().items()
         yield "opt.frozen_norm_moves", self._watch.frozen_norms.look()
-        yield DROPS_RESULT, self._watch.dropped_results.look()
-        yield f"{DROPS_RESULT}.site", self._watch.dropped_results.site()
+        yield from self._watch.source_looks.look()
 
     def _of(
         self, optimizer: torch.optim.Optimizer
@@ -340,6 +342,7 @@ class Signs:
         watch.discarded_backwards.stepped(optimizer, first)
         watch.remade_optimizers.stepped(optimizer, first)
         watch.repeated_clips.stepped()
+        watch.lineages.stepped(optimizer)
         watch.repeated_averages.stepped()
         rounded = ROUNDED in watch.awake
         found = (
@@ -394,6 +397,8 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         IMPATIENT: lambda o: watch.kept_bests.patience.optimizer_steps(),
         KEEPS_WORST: lambda o: watch.kept_bests.optimizer_steps(),
         KEEPS_WORST_AT: lambda o: watch.kept_bests.site(),
+        BEST_IS_SHARED: lambda o: watch.shared_bests.optimizer_steps(o),
+        BEST_IS_SHARED_AT: lambda o: watch.shared_bests.site(),
         CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),
         KEEPS_ONE: lambda o: watch.kept_objects.optimizer_steps(),
         METRIC_GOES_ON: lambda o: watch.carried_metrics.optimizer_steps(),

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import CodeType
     from types import FrameType
     from typing import Any
 
     from traincheck_core import Core
 
     Body = list[ast.stmt]
+    Definition = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
 _MOST_LINES = 20_000
 _FRAMES = 32
@@ -46,20 +48,33 @@ def is_of_user(path: str) -> bool:
 
 
 @functools.lru_cache(maxsize=None)
-def functions_of(path: str) -> dict[int, dict[str, Body]]:
-    """All of a file, by their first line and name. Kept until somebody clears the
-    cache."""
+def definitions_of(path: str) -> dict[int, dict[str, Definition]]:
+    """All functions of a file, and its own statements, by their first line and name.
+    Kept until somebody clears the cache."""
     lines = linecache.getlines(path)
     try:
         tree = ast.parse("".join(lines) if len(lines) <= _MOST_LINES else "")
     except (SyntaxError, ValueError, RecursionError):  # it may have been changed
         return {}
-    found = {1: {"<module>": tree.body}}
+    found: dict[int, dict[str, Definition]] = {1: {"<module>": tree}}
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            found.setdefault(first, {})[node.name] = node.body
+            found.setdefault(first, {})[node.name] = node
     return found
+
+
+def definition_of(code: CodeType) -> Definition | None:
+    """None: the source cannot be read."""
+    return (
+        definitions_of(code.co_filename).get(code.co_firstlineno, {}).get(code.co_name)
+    )
+
+
+def body_of(code: CodeType) -> Body:
+    """Empty: the source cannot be read."""
+    definition = definition_of(code)
+    return [] if definition is None else definition.body
 
 
 def own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -104,10 +119,8 @@ def unwrapped(function: types.FunctionType) -> types.FunctionType:
 
 def waits(function: types.FunctionType) -> bool:
     """May a call of it do nothing on purpose? Also where its source cannot be read."""
-    code = unwrapped(function).__code__
-    functions = functions_of(code.co_filename).get(code.co_firstlineno, {})
-    body = functions.get(code.co_name)
-    if body is None:
+    body = body_of(unwrapped(function).__code__)
+    if not body:
         return True
     return any(
         isinstance(node, (ast.If, ast.IfExp, ast.While)) and _asks(node.test)

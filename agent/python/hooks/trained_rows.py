@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from torch.utils.data import DataLoader
 
+    from _traincheck.lineages import Lineages
+
 # Names of the scalars of a loader.
 NAME = "loader.evaluates_trained_rows"
 OVERLAP = "loader.windows_overlap"
@@ -66,7 +68,9 @@ class _Batch:
 
 
 class TrainedRows:
-    def __init__(self) -> None:
+    def __init__(self, lineages: Lineages) -> None:
+        self._lineages = lineages
+        self._lineage = 0
         self._data: WeakIdentityMap[Any, _Data] = WeakIdentityMap()
         self._trained: set[int] = set()  # hashes of rows
         self._pieces: set[int] = set()  # of windows
@@ -105,6 +109,10 @@ class TrainedRows:
             yield from self._compare(data, now)
 
     def _remember(self, batch: _Batch) -> None:
+        if self._lineage != self._lineages.count:  # another model has seen nothing yet
+            self._lineage = self._lineages.count
+            for seen in (self._trained, self._pieces, self._whole):
+                seen.clear()
         if len(self._trained) < _MOST:
             self._trained.update(batch.rows)
         if len(self._pieces) < _MOST_PIECES:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.findings import Findings
+from _traincheck import divergence_scales
 from _traincheck.graph_nodes import Graph, factor, inputs, shape
 
 if TYPE_CHECKING:
+    from _traincheck.findings import Findings
     from torch.autograd.graph import Node
 
 # Names of the scalars.
@@ -40,12 +41,13 @@ _Value = tuple["Node", int]  # a node's result of this place
 def findings(graph: Graph) -> Findings:
     exponentials = [node for node in graph.nodes if node.name() == _EXPONENTIAL]
     # What is a term of a sum itself, and with its exponential.
-    variances = {
-        _exponent(node)
+    terms = [
+        node
         for node in exponentials
         if _is_term(graph, (node, 0)) and _is_term(graph, _exponent(node))
-    }
-    found = Findings()
+    ]
+    variances = set(map(_exponent, terms))
+    found = divergence_scales.findings(graph, terms)
     for node in exponentials:
         if not any(map(_is_noise, graph.takers(node))):
             continue

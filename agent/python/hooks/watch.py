@@ -22,10 +22,10 @@ from _traincheck.control import Recorded
 from _traincheck.cuda_graphs import CudaGraphs
 from _traincheck.device_values import DeviceValues
 from _traincheck.discarded_backwards import DiscardedBackwards
-from _traincheck.dropped_results import DroppedResults
 from _traincheck.dropped_samples import DroppedSamples
 from _traincheck.empty_passes import EmptyPasses
 from _traincheck.evaluations import Evaluations
+from _traincheck.exchanged_folds import ExchangedFolds
 from _traincheck.first_batches import FirstBatches
 from _traincheck.foreign_gradients import ForeignGradients
 from _traincheck.forgotten_bests import ForgottenBests
@@ -45,6 +45,7 @@ from _traincheck.kept_bests import KeptBests
 from _traincheck.kept_objects import KeptObjects
 from _traincheck.layer_settings import LayerSettings
 from _traincheck.leftover_gradients import LeftoverGradients
+from _traincheck.lineages import Lineages
 from _traincheck.local_backwards import LocalBackwards
 from _traincheck.loaded_states import LoadedStates
 from _traincheck.loader_table import LoaderTable
@@ -88,6 +89,7 @@ from _traincheck.seeded_orders import SeededOrders
 from _traincheck.scaled_splits import ScaledSplits
 from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
+from _traincheck.shared_bests import SharedBests
 from _traincheck.shared_samples import SharedSamples
 from _traincheck.short_passes import ShortPasses
 from _traincheck.sight import Sight
@@ -97,6 +99,7 @@ from _traincheck.stale_statistics import StaleStatistics
 from _traincheck.standing_averages import StandingAverages
 from _traincheck.standing_counters import StandingCounters
 from _traincheck.stateless_resumes import StatelessResumes
+from _traincheck.source_looks import SourceLooks
 from _traincheck.states import States
 from _traincheck.still_copies import StillCopies
 from _traincheck.still_ratios import StillRatios
@@ -181,6 +184,8 @@ class Watch:
         self.resumed_schedules = ResumedSchedules()
         self.schedules = Schedules(self.core, self.resumed_schedules)
         self.shared_samples = SharedSamples()
+        self.lineages = Lineages()
+        self.exchanged_folds = ExchangedFolds(self.lineages)
         self.sight = Sight(self.core, self.planner, self.limits)
         self.control.planned = self.sight.begins
         limited_by = self.sight.limited_by
@@ -209,7 +214,7 @@ class Watch:
         self.loaded_states = LoadedStates(self.values, self.awake)
         self._look_at_clipping_anew()
         self.discarded_backwards = DiscardedBackwards(self.core, self.values)
-        self.dropped_results = DroppedResults(self.core, self.models)
+        self.source_looks = SourceLooks(self.core, self.models)
         self.foreign_gradients = ForeignGradients(self.core, self.values, self.awake)
         self.frozen_norms = FrozenNorms(self.models, self.holds)
         self.frozen_parts = FrozenParts(self.core, self.awake)
@@ -217,6 +222,7 @@ class Watch:
         self.forgetful_moments = ForgetfulMoments(self.values)
         self.forgotten_bests = ForgottenBests(self.awake)
         self.kept_bests = KeptBests(self.core, self.awake)
+        self.shared_bests = SharedBests(self.core, self.awake)
         self.standing_counters = StandingCounters(self.values)
         self.leftover_gradients = LeftoverGradients()
         self.last_losses = LastLosses(self.core, self.clock, self.holds)
@@ -294,7 +300,7 @@ class Watch:
         self.resized_masks = ResizedMasks()
         self.scaled_splits = ScaledSplits()
         self.targets_among_inputs = TargetsAmongInputs()
-        self.trained_rows = TrainedRows()
+        self.trained_rows = TrainedRows(self.lineages)
         self.untrained_passes = UntrainedPasses(self.core)
         self.kept_objects = KeptObjects(self.awake)
         self.carried_metrics = CarriedMetrics(self.untrained_passes, self.awake)

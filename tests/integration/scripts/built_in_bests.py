@@ -55,6 +55,32 @@ def loss_that_is_kept_at_its_greatest(right: bool) -> None:
     train_and_evaluate(keeper.offer)
 
 
+class Restorer(Keeper):
+    """Puts the best weights back at the end."""
+
+    def __init__(self, copies: bool) -> None:
+        super().__init__("val_loss", greatest=False)
+        self.copies = copies
+
+    def offer(self, metrics, model) -> None:
+        if metrics[self.monitor] < self.best:
+            self.best = metrics[self.monitor]
+            self.keep(model)
+
+    def keep(self, model) -> None:
+        if self.copies:
+            self.weights = copy.deepcopy(model.state_dict())
+        else:
+            self.weights = model.state_dict()
+
+    def end(self, model) -> None:
+        model.load_state_dict(self.weights)
+
+
+def weights_that_are_not_copied(right: bool) -> None:
+    train_and_evaluate(Restorer(copies=right).offer)
+
+
 class Saver:
     """Keeps the weights whenever an accuracy is above the best one."""
 
@@ -130,6 +156,7 @@ def optimizer_that_never_steps(right: bool) -> None:
 
 CASES = (
     loss_that_is_kept_at_its_greatest,
+    weights_that_are_not_copied,
     best_that_stays,
     patience_that_is_used_up,
     optimizer_that_never_steps,

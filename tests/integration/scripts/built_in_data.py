@@ -9,7 +9,7 @@ import tempfile
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset, TensorDataset, random_split
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, random_split
 
 from built_in_signs import CLASSES, Classifier, main, samples, train
 
@@ -142,6 +142,19 @@ class Varied(Dataset):
         return x + 0.1 * torch.randn_like(x) if self.varies else x, self.y[index]
 
 
+def folds_of_one_model(right: bool) -> None:
+    """Each fold goes on with the model of the one before."""
+    data = TensorDataset(*samples(60))
+    folds = [range(0, 20), range(20, 40), range(40, 60)]
+    model = Classifier()
+    for held_out in folds:
+        if right:
+            model = Classifier()
+        rest = [index for index in range(60) if index not in held_out]
+        fit(model, Subset(data, rest))
+        validate(model, Subset(data, held_out))
+
+
 def noise_in_the_validation(right: bool) -> None:
     """Both parts share what varies the samples."""
     model, data = Classifier(), Varied(64)
@@ -202,6 +215,7 @@ CASES = (
     mean_over_positions,
     loss_of_rounded_scores,
     whole_in_place_of_a_part,
+    folds_of_one_model,
     noise_in_the_validation,
     statistics_of_a_frozen_body,
     jobs_without_moments,

@@ -4,6 +4,8 @@ own way.
     built_in_near_bests.py
 """
 
+import io
+
 import torch
 
 from built_in_bests import Keeper, fit, save, train_and_evaluate
@@ -99,6 +101,44 @@ def threshold_that_stays() -> None:
     train_and_evaluate(evaluation_ends)
 
 
+class Writer:
+    """Writes the best weights to a file at once, and reads that at the end."""
+
+    def __init__(self) -> None:
+        self.best_loss = float("inf")
+        self.file = io.BytesIO()
+
+    def offer(self, metrics, model) -> None:
+        if metrics["val_loss"] < self.best_loss:
+            best_state = {"model": model.state_dict(), "loss": metrics["val_loss"]}
+            self.best_loss = metrics["val_loss"]
+            self.file.seek(0)
+            torch.save(best_state, self.file)
+
+    def end(self, model) -> None:
+        self.file.seek(0)
+        best_state = torch.load(self.file)
+        model.load_state_dict(best_state["model"])
+
+
+def weights_that_are_saved_at_once() -> None:
+    train_and_evaluate(Writer().offer)
+
+
+class Copier(Writer):
+    def offer(self, metrics, model) -> None:
+        if metrics["val_loss"] < self.best_loss:
+            self.best_loss = metrics["val_loss"]
+            self.weights = {k: v.clone() for k, v in model.state_dict().items()}
+
+    def end(self, model) -> None:
+        model.load_state_dict(self.weights)
+
+
+def weights_that_are_cloned() -> None:
+    train_and_evaluate(Copier().offer)
+
+
 def optimizers_of_two_phases() -> None:
     """Made together, and saved together in each of them."""
     model = Classifier()
@@ -114,6 +154,8 @@ CASES = (
     hardest_weights_beside_the_best,
     each_third_evaluation_is_worse,
     threshold_that_stays,
+    weights_that_are_saved_at_once,
+    weights_that_are_cloned,
     optimizers_of_two_phases,
 )
 

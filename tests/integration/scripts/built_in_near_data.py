@@ -10,7 +10,7 @@ import tempfile
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset, random_split
+from torch.utils.data import Subset, TensorDataset, random_split
 
 from built_in_data import END, PAD, Tuned, Varied
 from built_in_data import fit, job, learn_texts, padded, texts, validate
@@ -99,11 +99,23 @@ def jobs_without_moments() -> None:
             job(first, tuned, keeps_state=False)
 
 
+def tasks_in_turn() -> None:
+    """What is remembered of each is measured, and how the next one will begin."""
+    data = TensorDataset(*samples(96))
+    tasks = [range(n, n + 32) for n in (0, 32, 64)]
+    model = Classifier()
+    for number, task in enumerate(tasks):
+        fit(model, Subset(data, task[:24]))
+        for other in tasks[: number + 1]:
+            validate(model, Subset(data, other[24:]))
+
+
 CASES = (
     ends_that_are_padding,
     mean_over_positions,
     loss_of_rounded_scores,
     whole_in_place_of_a_part,
+    tasks_in_turn,
     noise_in_the_validation,
     statistics_of_a_frozen_body,
     jobs_without_moments,

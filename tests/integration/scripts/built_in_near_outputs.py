@@ -190,6 +190,22 @@ def noise_by_the_variance() -> None:
         optimizer.step()
 
 
+def divergences_with_their_weights() -> None:
+    """One is chosen for the sum; the other two are totals of a batch."""
+    encoder, decoder = nn.Linear(32, 8), nn.Linear(4, 32)
+    model, optimizer = layers(encoder, decoder)
+    for step in range(STEPS):
+        x = torch.rand(16, 32)
+        mean, log = encoder(x).chunk(2, 1)
+        drawn = mean + torch.randn_like(mean) * (0.5 * log).exp()
+        kl = -0.5 * (1 + log - mean.pow(2) - log.exp()).sum()
+        error = F.mse_loss(decoder(drawn), x, reduction="sum")
+        loss = error + kl if step % 2 else error / x.numel() + 0.001 * kl / len(x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 class Policy(nn.Module):
     def __init__(self):
         super().__init__()
@@ -333,6 +349,7 @@ CASES = (
     attention_over_samples,
     divergence_of_the_target,
     noise_by_the_variance,
+    divergences_with_their_weights,
     rate_as_a_factor,
     schedule_that_is_not_saved,
     target_among_the_inputs,

@@ -210,6 +210,21 @@ def noise_by_the_variance(right: bool) -> None:
         optimizer.step()
 
 
+def divergence_as_a_sum(right: bool) -> None:
+    """The error beside it is a mean over 32 numbers."""
+    encoder, decoder = nn.Linear(32, 8), nn.Linear(4, 32)
+    model, optimizer = layers(encoder, decoder)
+    for _ in range(STEPS):
+        x = torch.rand(16, 32)
+        mean, log = encoder(x).chunk(2, 1)
+        drawn = mean + torch.randn_like(mean) * (0.5 * log).exp()
+        kl = -0.5 * (1 + log - mean.pow(2) - log.exp()).sum(1).mean()
+        error = F.mse_loss(decoder(drawn), x, reduction="none")
+        optimizer.zero_grad()
+        ((error.sum(1).mean() if right else error.mean()) + kl).backward()
+        optimizer.step()
+
+
 class Encoder(nn.Module):
     def __init__(self, right: bool):
         super().__init__()
@@ -370,6 +385,7 @@ CASES = (
     attention_over_samples,
     divergence_of_the_target,
     noise_by_the_variance,
+    divergence_as_a_sum,
     rate_as_a_factor,
     schedule_that_is_not_saved,
     schedule_that_is_not_loaded,

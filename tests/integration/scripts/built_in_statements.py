@@ -1,4 +1,4 @@
-"""A statement without an effect: what it computes is dropped.
+"""What has no effect: a result that is dropped, a mask that nobody reads.
 
     built_in_statements.py [--right]
 """
@@ -32,16 +32,30 @@ class Dropping(Samples):
         return x
 
 
+class Layers(nn.Module):
+    def __init__(self, reads_mask: bool) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 16), nn.Linear(16, 4)
+        self.reads_mask = reads_mask
+
+    def forward(self, x, feature_mask):
+        if self.reads_mask:
+            x = x * feature_mask
+        return self.outer(torch.tanh(self.inner(x)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--right", action="store_true")
     torch.manual_seed(1)
-    data = Samples() if parser.parse_args().right else Dropping()
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    right = parser.parse_args().right
+    data = Samples() if right else Dropping()
+    model = Layers(reads_mask=right)
+    mask = torch.arange(8) < 7
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for x, y in DataLoader(data, batch_size=8, shuffle=True):
         optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
+        F.cross_entropy(model(x, mask), y).backward()
         optimizer.step()
 
 

@@ -1,0 +1,42 @@
+"""What the source of a training shows, looked at once: where an optimizer steps for the
+first time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from _traincheck import dropped_results, unread_arguments
+from _traincheck.running_sources import RunningSources
+from _traincheck.sources import definitions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from _traincheck.models import Models
+    from traincheck_core import Core
+
+
+class SourceLooks:
+    def __init__(self, core: Core, models: Models) -> None:
+        self._sources = RunningSources(models)
+        self._dropped = dropped_results.DroppedResults(core)
+        self._unread = unread_arguments.UnreadArguments(core)
+        self._looked = False
+
+    def pass_begins(self, loader: Any) -> None:
+        if not self._looked:
+            self._sources.pass_begins(loader)
+
+    def look(self) -> Iterator[tuple[str, float | None]]:
+        """Scalars of an optimizer; None: nothing is known."""
+        if not self._looked:
+            self._looked = True
+            own = self._sources.take()
+            self._dropped.look(own)
+            self._unread.look(own)
+            definitions_of.cache_clear()
+        yield dropped_results.NAME, self._dropped.said
+        yield f"{dropped_results.NAME}.site", float(self._dropped.site) or None
+        yield unread_arguments.NAME, self._unread.said
+        yield f"{unread_arguments.NAME}.site", float(self._unread.site) or None

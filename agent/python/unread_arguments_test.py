@@ -1,0 +1,172 @@
+"""Masks, lengths and ends of episodes that a function is given: does it read them?"""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from hooks_case import SignsCase, TARGETS, last
+
+UNREAD = "opt.argument_unread"
+BATCH = [torch.ones(8, 5)] * 4 + [torch.zeros(8)]
+
+
+class Deaf(nn.Module):
+    """Takes a mask and goes without it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 4)
+
+    def forward(self, x, pad_mask):
+        x = self.layer(x)
+        return x - x.mean()
+
+
+class Masked(nn.Module):
+    def __init__(self, uses_it=True):
+        super().__init__()
+        self.layer = nn.Linear(5, 4)
+        self.uses_it = uses_it
+
+    def forward(self, inputs, row_mask):
+        if self.uses_it:
+            inputs = inputs * row_mask
+        return self.layer(inputs)
+
+
+class May(nn.Module):
+    """Takes one that may be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 4)
+
+    def forward(self, x, some_mask=None):
+        x = self.layer(x)
+        return x - x.mean()
+
+
+class Mean(nn.Module):
+    """Can be put in the place of the next one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 4)
+
+    def encoded(self, x, lengths):
+        x = self.layer(x)
+        return x.abs()
+
+    def forward(self, x):
+        return self.encoded(x, [5] * len(x))
+
+
+class Packed(Mean):
+    def encoded(self, x, lengths):
+        return self.layer(x) / sum(lengths)
+
+
+class Agent:
+    def __init__(self, step, net):
+        self.step, self.net = step, net
+
+    def learns(self, batch):
+        states, actions, rewards, after, done = batch
+        target = rewards[:, :4] + 0.9 * self.net(after)
+        self.step(self.net)
+        return target * (1 - done[0])
+
+
+class Endless:
+    def __init__(self, step, net):
+        self.step, self.net = step, net
+
+    def learns_on(self, batch):
+        states, actions, rewards, after, done = batch
+        target = rewards[:, :4] + 0.9 * self.net(after)
+        self.step(self.net)
+        return target
+
+
+class Player:
+    """Its episodes have no end."""
+
+    def __init__(self, step, net):
+        self.step, self.net = step, net
+
+    def plays(self, environment):
+        observation, reward, done = environment.step(1)
+        self.step(self.net)
+        return observation
+
+
+class Targets:
+    """Computes them in a method of its own."""
+
+    def __init__(self, step, net):
+        self.step, self.net = step, net
+
+    def targets(self, rewards, after, dones):
+        values = self.net(after)
+        return rewards[:, :4] + 0.9 * values
+
+    def learns(self, batch):
+        self.targets(batch[2], batch[3], batch[4])
+        self.step(self.net)
+
+
+class Environment:
+    def step(self, action):
+        return 0, 0.0, False
+
+
+class UnreadArguments(SignsCase):
+    def trained(self, net, *more):
+        self.setUp()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        F.cross_entropy(net(torch.randn(8, 5), *more), TARGETS % 4).backward()
+        optimizer.step()
+        return last(UNREAD)
+
+    def test_a_mask(self):
+        mask = torch.ones(8, 1)
+        self.assertEqual(self.trained(Deaf(), mask), 1.0)
+        self.assertIsNotNone(last(f"{UNREAD}.site"))
+        self.assertEqual(self.trained(Masked(), mask), 0.0)
+        self.assertIsNone(last(f"{UNREAD}.site"))
+        self.assertEqual(self.trained(Masked(uses_it=False), mask), 1.0)
+
+    def test_masks_of_a_split(self):
+        def fit(net, train_mask, test_mask):
+            self.step(net)
+
+        self.setUp()
+        fit(self.net, None, None)
+        self.assertIsNone(last(UNREAD))
+
+    def test_what_may_be_left_out(self):
+        self.assertIsNone(self.trained(May()))
+
+    def test_what_another_class_reads(self):
+        for net in (Mean(), Packed()):
+            self.assertNotEqual(self.trained(net), 1.0)
+
+    def test_ends_of_episodes(self):
+        for kind, learns, expected in (
+            (Agent, lambda agent: agent.learns(BATCH), 0.0),
+            (Endless, lambda agent: agent.learns_on(BATCH), 1.0),
+            (Targets, lambda agent: agent.learns(BATCH), 1.0),
+            (Player, lambda agent: agent.plays(Environment()), None),
+        ):
+            self.setUp()
+            learns(kind(self.step, self.net))
+            self.assertEqual(last(UNREAD), expected, kind)
+
+
+if __name__ == "__main__":
+    unittest.main()
