@@ -91,5 +91,9 @@ class DivergenceScales(GraphCase):
         self.assertEqual(self.of(loss), [])
 
 
+class DivergenceScalesOnADevice(DivergenceScales):
+    ON_DEVICE = True
+
+
 if __name__ == "__main__":
     unittest.main()

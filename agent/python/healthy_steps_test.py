@@ -161,6 +161,25 @@ class LayersMadeInForward(SignsCase):
 class LateLeftOut(SignsCase):
     NAME = "opt.late_left_out"
 
+    def test_a_later_session_with_copies_in_float32(self):
+        """Of an adapter in bfloat16, which is written back after each step."""
+        for _ in range(4):
+            self.step()
+        net = nn.Linear(5, 4).bfloat16()
+        copies = [nn.Parameter(p.detach().float()) for p in net.parameters()]
+        optimizer = torch.optim.SGD(copies, lr=0.1)
+        for _ in range(20):
+            net.zero_grad()
+            scores = net(torch.randn(8, 5).bfloat16())
+            F.cross_entropy(scores.float(), TARGETS % 4).backward()
+            for copied, own in zip(copies, net.parameters()):
+                copied.grad = own.grad.float()
+            optimizer.step()
+            with torch.no_grad():
+                for copied, own in zip(copies, net.parameters()):
+                    own.copy_(copied)
+        self.assertNotEqual(last(self.NAME), 1.0)
+
     def test_learners_that_live_for_one_step(self):
         for _ in range(20):
             learner = copy.deepcopy(self.net)

@@ -47,6 +47,12 @@ class Losses(HooksCase):
 
     def test_attention_over_the_queries(self):
         name = "loss.attends_over_queries"
+        for dimension, wrong in ((3, 0.0), (2, 1.0)):
+            x = torch.randn(4, 6, 2, 8, requires_grad=True)
+            scores = torch.einsum("bqhd,bkhd->bhqk", x, x.exp()) / 3
+            weights = (scores + torch.zeros(2, 6, 6)).softmax(dimension)
+            mixed = torch.einsum("bhqk,bkhd->bqhd", weights, x)
+            self.assertEqual(self.of(mixed.square().mean(), name), [wrong])
         for dimension, wrong in ((-1, 0.0), (3, 0.0), (-2, 1.0), (2, 1.0)):
             for mask in (False, True):
                 loss = self.attention(dimension, mask).square().mean()
@@ -62,7 +68,9 @@ class Losses(HooksCase):
         linear = x.softmax(2) @ context
         chain = self.net.weight[:, :4].softmax(0) @ torch.ones(4, 1)
         fused = F.scaled_dot_product_attention(x, x, x)
-        for result in (slot_attention, linear, chain, fused):
+        clusters = (x @ torch.randn(4, 3, requires_grad=True)).softmax(2)
+        assigned = clusters.transpose(1, 2) @ x
+        for result in (slot_attention, linear, chain, fused, assigned):
             self.assertEqual(self.of(result.square().sum(), name), [])
 
     def test_losses_of_zero(self):

@@ -104,6 +104,21 @@ class HandedOn(Keeper):
             self.best_weights = copy.deepcopy(state) if self.copies else state
 
 
+class CopiedIf(Keeper):
+    """By a setting."""
+
+    def __init__(self, model, copies=False):
+        super().__init__(model)
+        self.copies = copies
+
+    def evaluated(self, loss):
+        if loss < self.best_loss:
+            self.best_loss = loss
+            self.best_weights = self.model.state_dict()
+            if self.copies:
+                self.best_weights = copy.deepcopy(self.best_weights)
+
+
 class SavedAtOnce:
     """To a file; what is put back comes from there."""
 
@@ -143,9 +158,14 @@ class SharedBests(KeepCase):
             self.assertEqual(self.evaluated_by(kind(self.model), self.AT), [])
 
     def test_a_name_of_its_own(self):
-        for copies, expected in ((False, [1.0]), (True, [0.0])):
-            keeper = HandedOn(self.model, copies)
-            self.assertEqual(self.evaluated_by(keeper), expected)
+        for kind, copies, expected in (
+            (HandedOn, False, [1.0]),
+            (HandedOn, True, [0.0]),
+            (CopiedIf, False, [1.0]),
+            (CopiedIf, True, []),
+        ):
+            keeper = kind(self.model, copies)
+            self.assertEqual(self.evaluated_by(keeper), expected, (kind, copies))
 
     def test_what_is_used_at_once(self):
         for kind in (SavedAtOnce, KeptToLookAt):

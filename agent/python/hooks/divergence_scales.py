@@ -93,7 +93,7 @@ def _share_of_divergence(graph: Graph, variance: Node) -> _Share | None:
 
 
 def _share_of_error(graph: Graph, error: Node) -> _Share | None:
-    sizes = saved_shape(error, "self")
+    sizes = saved_shape(error, "self") or saved_shape(error, "target")
     reduction = integer(error, "reduction")
     if sizes is None or len(sizes) < 2 or 0 in sizes or reduction is None:
         return None

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from _traincheck.device_values import DeviceValues
 
 _NUMBERS = (
+    "alpha",
     "batch_first",
     "bidirectional",
     "blank",
     "dim",
+    "dim0",
+    "dim1",
+    "dims",
     "end",
     "exponent",
     "ignore_index",

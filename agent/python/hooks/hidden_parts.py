@@ -52,6 +52,7 @@ LEFT_OUT = ("opt.late_left_out", 0)
 
 _EVERY = 16  # steps after which parameters are looked at again
 _COUNTS = 2  # steps after which those that are trained are counted
+_LOW_PRECISION = (torch.bfloat16, torch.float16)
 _THAWS = 32  # that are looked at: others freeze and thaw in each step
 
 
@@ -151,17 +152,33 @@ class HiddenParts:
             if not parameter.requires_grad
         }
         trained = {
-            id(parameter)
+            id(parameter): parameter
             for parameter in self._parameters(self._settled_models())
             if parameter.requires_grad and parameter.grad is not None
         }
         if self._left_out is None:
-            self._left_out = trained - held
+            self._left_out = trained.keys() - held
         # What was frozen, and in no optimizer any more, and trains again was thawed.
         self._left_out = (self._left_out - frozen) | held
-        late = trained - held - self._left_out
+        late = trained.keys() - held - self._left_out
+        late -= self._updated_by_copies([trained[one] for one in late])
         if late or LEFT_OUT in self._said:
             self._said[LEFT_OUT] = float(bool(late))
+
+    def _updated_by_copies(self, late: list[torch.Tensor]) -> set[int]:
+        """Ids of those in a low precision, beside copies of which an optimizer holds:
+        the program updates these, and writes them back."""
+        low = [one for one in late if one.dtype in _LOW_PRECISION]
+        if not low:
+            return set()
+        known = set(map(id, self._parameters(self._models.all())))
+        copies = {
+            tuple(tensor.shape)
+            for optimizer in self._holds.optimizers()
+            for tensor in parameters_of(optimizer)
+            if id(tensor) not in known and tensor.dtype == torch.float32
+        }
+        return {id(one) for one in low if tuple(one.shape) in copies}
 
     def _settled_models(self) -> list[Model]:
         """Without copies, and without what was made since the last step: a learner that

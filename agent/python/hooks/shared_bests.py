@@ -254,14 +254,29 @@ def _is_put_back(place: _Place, statement: ast.stmt, scope: Scope) -> bool:
         return False
     begin, end = block[0].lineno, block[-1].end_lineno or 0
     last = statement.end_lineno or 0
-    put_back = False
-    for node in ast.walk(tree):
-        line = getattr(node, "lineno", 0)
-        if last < line <= end and place.is_read(node):
-            return False
-        if not begin <= line <= end:
-            put_back = put_back or _puts_back(node, place)
-    return put_back
+    if any(last < node.lineno and place.is_read(node) for node in _live(block, scope)):
+        return False
+    return any(
+        _puts_back(node, place)
+        for node in ast.walk(tree)
+        if not begin <= getattr(node, "lineno", begin) <= end
+    )
+
+
+def _live(block: list[ast.stmt], scope: Scope) -> Iterator[ast.expr]:
+    """Expressions of statements that the settings do not rule out."""
+    todo: list[ast.AST] = [*block]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.expr):
+            yield node
+        if isinstance(node, (ast.If, ast.IfExp)):
+            test = scope.known(node.test)
+            if type(test) is bool:
+                taken = node.body if test else node.orelse
+                todo += taken if isinstance(taken, list) else [taken]
+                continue
+        todo += ast.iter_child_nodes(node)
 
 
 def _puts_back(node: ast.AST, place: _Place) -> bool:
