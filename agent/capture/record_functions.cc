@@ -113,6 +113,10 @@ PyObject* SiteAtFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   return PyLong_FromUnsignedLong(CallSites::At(file, line, function));
 }
 
+PyObject* SiteHereFunction(PyObject*, PyObject*) {
+  return PyLong_FromUnsignedLong(CallSites::Get().Here());
+}
+
 PyObject* RecordMarkFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"kind", "obj", "value", nullptr};
   unsigned char kind;
@@ -239,6 +243,7 @@ PyMethodDef kRecordFunctions[] = {
     WithKeywords("record_states", RecordStatesFunction),
     WithKeywords("record_scalar", RecordScalarFunction),
     WithKeywords("site_at", SiteAtFunction),
+    {"site_here", SiteHereFunction, METH_NOARGS, nullptr},
     WithKeywords("record_mark", RecordMarkFunction),
     {"record_unclean_exit", RecordUncleanExitFunction, METH_O, nullptr},
     WithKeywords("record_context", RecordContextFunction),

@@ -21,6 +21,8 @@ import torch
 
 HOOKS = pathlib.Path(__file__).resolve().parent / "hooks"
 
+SITES_HERE = 1000
+
 _POINTS = (
     "WRAP_END",
     "CONSTRUCTION",
@@ -97,6 +99,7 @@ class RecordingCore:
     def clear(self):
         self.log = []
         self.sites_at = []  # (file, line, function), numbered from 1
+        self.sites_here = []  # (file, line), numbered from SITES_HERE + 1
         self.objects = {}  # number -> (class name, path, root, wrapped)
         self.variables = {}  # number -> "Root.name"
         self.facts = {}  # "Root.name" -> (kind, owner, alias group, epoch)
@@ -411,6 +414,17 @@ class RecordingCore:
     def site_at(self, file, line, function):
         self.sites_at.append((file, line, function))
         return len(self.sites_at)
+
+    def site_here(self):
+        frame = sys._getframe(1)
+        while frame is not None:
+            path = frame.f_code.co_filename
+            ours = path.startswith(str(HOOKS)) or path == __file__
+            if not ours and not path.startswith("<") and "-packages/" not in path:
+                self.sites_here.append((path, frame.f_lineno))
+                return SITES_HERE + len(self.sites_here)
+            frame = frame.f_back
+        return 0
 
     def storage_key(self, tensor):
         tensor = getattr(tensor, "_local_tensor", tensor)

@@ -295,6 +295,9 @@ class Core(Protocol):
         """Number of a line of the user's code that does not run now; 0: too many are
         known. What a scalar says is wrong stands there if it is the value of a second
         scalar, whose name has ".site" behind it."""
+    def site_here(self) -> int:
+        """As site_at, of the innermost line of the user's code that runs now; 0: none
+        does, or too many are known."""
     def record_mark(self, kind: int, obj: int, value: int) -> None: ...
     def record_unclean_exit(self, exception: BaseException) -> None: ...
     def record_collective(self, group: int, sequence: int) -> None:

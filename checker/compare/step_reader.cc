@@ -4,6 +4,7 @@
 
 #include "checker/compare/value_words.h"
 #include "checker/incidents/ladder.h"
+#include "invariants/facts/observations.h"
 #include "invariants/facts/sight.h"
 
 namespace traincheck {
@@ -208,8 +209,10 @@ bool StepReader::IsAsBegun(const StateEvent& event) {
 }
 
 void StepReader::OnScalar(const ScalarEvent& event) {
-  // Limits of the agent's sight say nothing of the training.
+  // Limits of the agent's sight say nothing of the training, and a line has
+  // another number where one was added before it.
   if (!keeps() || Sight::IsAboutSight(*event.name)) return;
+  if (Observations::IsSite(*event.name)) return;
   std::string name = *event.name;
   const ObjectInfo* object = definitions().Object(event.object);
   if (object) name += " of " + ObjectLabel(event.object);

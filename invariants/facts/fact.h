@@ -61,9 +61,11 @@ enum class FactNeed {
 
 // The earlier call that people look for where a rule on a fact is broken.
 enum class Blamed {
-  kNobody,        // the call at which it shows
-  kSwitchOfMode,  // train() or eval() on the module
-  kConstruction,  // of the optimizer
+  kNobody,         // the call at which it shows, or a line that the agent names
+  kSwitchOfMode,   // train() or eval() on the module
+  kConstruction,   // of the optimizer, or of the loader
+  kScheduler,      // its construction, as the agent says
+  kSchedulerStep,  // its first one, as the agent says
 };
 
 struct Fact {

@@ -62,7 +62,8 @@ const std::vector<Fact>& LoaderFacts() {
        "the sampler orders the data anew in every epoch",
        "the sampler repeats the order of the epoch before",
        "in the first pass, and where indices of a pass were not recorded",
-       Shuffles, CompletesPrefix, /*at_end=*/true},
+       Shuffles, CompletesPrefix, /*at_end=*/true, /*looked_at_since=*/0,
+       Blamed::kConstruction},
   };
   return *kFacts;
 }

@@ -3,7 +3,8 @@
 // observed_facts.cc lists them.
 //
 // A second scalar, "NAME.site", may have the number of the site at which it is
-// wrong (site_at of traincheck_core.pyi).
+// wrong (site_at of traincheck_core.pyi); "loader.made.site" has that of the
+// line that made the loader.
 //
 // Inputs: scalars without an object, of the backward, load_state_dict or
 // state_dict in which they were written; scalars of an optimizer, a loader or
@@ -32,6 +33,13 @@ class Observations final : public FactTracker {
  public:
   using FactTracker::FactTracker;
 
+  // Of the line that made a loader, as SiteOf takes it.
+  static constexpr char kLoaderMade[] = "loader.made";
+
+  // Is it the number of a site, which another run may give another line?
+  static bool IsSite(const std::string& scalar) {
+    return scalar.ends_with(kSite);
+  }
   // Is it a call of which the agent may say something?
   static bool Concerns(const Call& call) {
     if (HasCategory(call, CallCategory::kLoadStateDict)) return true;
@@ -54,7 +62,11 @@ class Observations final : public FactTracker {
   // A scalar is written where it changes: the change may be what is missing.
   void OnGap() override {
     of_call_.clear();
-    of_objects_.clear();
+    for (auto& [object, values] : of_objects_) {
+      std::erase_if(values, [](const auto& value) {
+        return value.first != std::string(kLoaderMade) + kSite;
+      });
+    }
   }
 
   // Of the last call that is concerned; nullopt: nothing was said of it.
@@ -68,17 +80,12 @@ class Observations final : public FactTracker {
     return Find(found->second, name);
   }
 
-  // The line of the user's code where that is wrong; 0: not known.
+  // The line of the user's code where that is wrong; object 0: of the last call
+  // that is concerned. 0: not known.
   uint32_t SiteOf(uint32_t object, const std::string& name) const {
+    if (object == 0) return SiteOf(of_call_, name);
     const auto found = of_objects_.find(object);
-    if (found == of_objects_.end()) return 0;
-    const auto site = found->second.find(name + ".site");
-    // Of a damaged record, perhaps.
-    if (site == found->second.end() || !(site->second >= 0) ||
-        site->second > UINT32_MAX) {
-      return 0;
-    }
-    return static_cast<uint32_t>(site->second);
+    return found == of_objects_.end() ? 0 : SiteOf(found->second, name);
   }
 
   void Fields(Archive& archive) override { archive(of_call_, of_objects_); }
@@ -92,6 +99,18 @@ class Observations final : public FactTracker {
     if (found == values.end()) return std::nullopt;
     return found->second != 0;
   }
+
+  static uint32_t SiteOf(const Values& values, const std::string& name) {
+    const auto site = values.find(name + kSite);
+    // Of a damaged record, perhaps.
+    if (site == values.end() || !(site->second >= 0) ||
+        site->second > UINT32_MAX) {
+      return 0;
+    }
+    return static_cast<uint32_t>(site->second);
+  }
+
+  static constexpr char kSite[] = ".site";
 
   Values of_call_;
   std::map<uint32_t, Values> of_objects_;

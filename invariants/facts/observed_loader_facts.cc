@@ -88,13 +88,13 @@ std::vector<Fact> OfRanks() {
       LoaderRow<kSplitsDiffer>(
           "its part of the data set is another one than that of another rank",
           "its part of the data set is that of the other ranks", 10),
-      LoaderRow<kSetBack>(
+      BlamesNobody(LoaderRow<kSetBack>(
           "torch's generator is where it was when its last pass that trained "
           "began",
           "torch's generator is not where it was when its last pass that "
           "trained "
           "began",
-          20),
+          20)),
       LoaderRow<kOrdersDiffer>(
           "its DistributedSampler shuffles in another order than that of "
           "another rank",
@@ -150,18 +150,18 @@ std::vector<Fact> OfPasses() {
       LoaderRow<kEndsEarly>(
           "its last two passes ended at the same batch, long before its length",
           "its passes are about as long as its length", 13),
-      LoaderRow<kInTraining>(
+      BlamesNobody(LoaderRow<kInTraining>(
           "the model is evaluated on its batches in training mode",
-          "the model is not evaluated on its batches in training mode"),
-      LoaderRow<kAverageOfLoader>(
+          "the model is not evaluated on its batches in training mode")),
+      BlamesNobody(LoaderRow<kAverageOfLoader>(
           "an averaged copy is evaluated on its batches with BatchNorms that "
           "have their initial statistics",
           "no averaged copy is evaluated on its batches with BatchNorms that "
           "have their initial statistics",
-          4),
-      LoaderRow<kBeginsAgain>(
+          4)),
+      BlamesNobody(LoaderRow<kBeginsAgain>(
           "every step begins the data anew and reads the same batch",
-          "the steps go on through the data and read different batches"),
+          "the steps go on through the data and read different batches")),
       LoaderRow<kIgnoresSplit>(
           "it trains with a whole data set whose parts were to be kept apart",
           "it trains with a part of the data set that was split", 8),
@@ -190,7 +190,7 @@ std::vector<Fact> OfEndedPasses() {
       "learning rate schedules are stepped after passes that are trained with",
       20);
   trains_no_more.at_end = false;
-  return {trains_no_more};
+  return {BlamesNobody(trains_no_more)};
 }
 
 }  // namespace

@@ -63,10 +63,26 @@ Fact OptimizerRow(const char* text, const char* otherwise, uint32_t since = 1) {
   return ObservedRow<OfOptimizer<name>>(name, FactOf::kOptimizer, text,
                                         otherwise, since);
 }
+// Of what a loader was made with, unless it is said to blame nobody.
 template <const char* name>
 Fact LoaderRow(const char* text, const char* otherwise, uint32_t since = 1) {
-  return ObservedRow<OfLoader<name>>(name, FactOf::kLoader, text, otherwise,
-                                     since);
+  Fact row = ObservedRow<OfLoader<name>>(name, FactOf::kLoader, text, otherwise,
+                                         since);
+  row.blames = Blamed::kConstruction;
+  return row;
+}
+// Of an optimizer that has a scheduler.
+template <const char* name>
+Fact ScheduleRow(const char* text, const char* otherwise, uint32_t since = 1,
+                 Blamed blames = Blamed::kScheduler) {
+  Fact row = OptimizerRow<name>(text, otherwise, since);
+  row.blames = blames;
+  return row;
+}
+
+inline Fact BlamesNobody(Fact fact) {
+  fact.blames = Blamed::kNobody;
+  return fact;
 }
 
 // Parts of ObservedFacts.

@@ -25,49 +25,50 @@ constexpr char kUnused[] = "schedule.unused";
 
 std::vector<Fact> OfCounts() {
   return {
-      OptimizerRow<kEndsInFirstPass>(
+      ScheduleRow<kEndsInFirstPass>(
           "its CosineAnnealingLR ended within the first pass over the data, "
           "and has gone up and down since",
           "its CosineAnnealingLR does not end within the first pass over the "
           "data",
           20),
-      OptimizerRow<kMilestonesEarly>(
+      ScheduleRow<kMilestonesEarly>(
           "the last milestone of its schedule was passed within the first pass "
           "over the data, long ago",
           "the milestones of its schedule are not all passed within the first "
           "pass over the data",
           20),
-      OptimizerRow<kOutruns>(
+      ScheduleRow<kOutruns>(
           "its learning rates are 0, and its scheduler was stepped several "
           "times between two of its steps",
           "its learning rates are not 0 because its scheduler is stepped too "
           "often",
-          20),
-      OptimizerRow<kUndone>(
+          20, Blamed::kSchedulerStep),
+      ScheduleRow<kUndone>(
           "one of its schedulers throws away what another one has done to the "
           "rates",
           "none of its schedulers throws away what another one has done to the "
           "rates",
           20),
-      OptimizerRow<kLastEpochApart>(
+      ScheduleRow<kLastEpochApart>(
           "a scheduler that was made with a last_epoch has undone the rates "
           "that were loaded",
           "a scheduler that was made with a last_epoch goes on with the rates "
           "that were loaded",
           20),
-      OptimizerRow<kMetricsApart>(
+      ScheduleRow<kMetricsApart>(
           "its ReduceLROnPlateau is given another metric than that of another "
           "rank, and has set another rate",
-          "its ReduceLROnPlateau sets the same rates on all ranks", 20),
+          "its ReduceLROnPlateau sets the same rates on all ranks", 20,
+          Blamed::kSchedulerStep),
   };
 }
 
 std::vector<Fact> OfSchedules() {
   return {
-      OptimizerRow<kEarly>(
-          "its scheduler was stepped before its first step",
-          "its scheduler was not stepped before its first step"),
-      OptimizerRow<kRateReset>(
+      ScheduleRow<kEarly>("its scheduler was stepped before its first step",
+                          "its scheduler was not stepped before its first step",
+                          1, Blamed::kSchedulerStep),
+      ScheduleRow<kRateReset>(
           "a scheduler that goes on has undone the rates that were loaded",
           "no scheduler that goes on has undone the rates that were loaded"),
       OptimizerRow<kRateVanishes>("a rate of its groups has been multiplied by "
@@ -77,42 +78,43 @@ std::vector<Fact> OfSchedules() {
                                   "factor in each step until "
                                   "next to nothing is left",
                                   14),
-      OptimizerRow<kCycleWaits>(
+      ScheduleRow<kCycleWaits>(
           "its OneCycleLR is not stepped after each of its steps",
           "its OneCycleLR is stepped after each of its steps"),
-      OptimizerRow<kRisesAgain>(
+      ScheduleRow<kRisesAgain>(
           "its cosine schedule has passed its end, and the rates rise again",
           "its cosine schedule has not passed its end", 4),
-      OptimizerRow<kMergesRates>("one learning rate is set for groups that "
-                                 "were made with different ones",
-                                 "groups that were made with different "
-                                 "learning rates keep different ones",
-                                 4),
-      OptimizerRow<kAgainstMetric>(
+      ScheduleRow<kMergesRates>("one learning rate is set for groups that "
+                                "were made with different ones",
+                                "groups that were made with different "
+                                "learning rates keep different ones",
+                                4),
+      ScheduleRow<kAgainstMetric>(
           "its ReduceLROnPlateau waits for its metric in the wrong direction",
           "its ReduceLROnPlateau waits for its metric in the right direction",
           7),
-      OptimizerRow<kRateAsFactor>(
+      ScheduleRow<kRateAsFactor>(
           "the function of its LambdaLR gives the rate, which is multiplied by "
           "the rate",
           "the function of its LambdaLR gives a factor", 9),
-      OptimizerRow<kSlowWarmUp>(
+      ScheduleRow<kSlowWarmUp>(
           "its scheduler warms up over ten calls of step() and more, and is "
           "called once in many steps",
-          "a warm-up counted in steps is stepped at every optimizer step", 13),
-      OptimizerRow<kNotLoaded>(
+          "a warm-up counted in steps is stepped at every optimizer step", 13,
+          Blamed::kSchedulerStep),
+      ScheduleRow<kNotLoaded>(
           "it goes on from a loaded state, and its schedule begins anew "
           "although "
           "its state was read",
           "it goes on from a loaded state, and so does its schedule", 9),
-      OptimizerRow<kNotSaved>(
+      ScheduleRow<kNotSaved>(
           "it goes on from a file that has no state of its schedule, which "
           "begins anew",
           "it goes on from a file, and its schedule from where it was", 9),
-      OptimizerRow<kAllOnOne>(
+      ScheduleRow<kAllOnOne>(
           "it has two schedulers of one kind, and another optimizer has none",
           "it has at most one scheduler of a kind", 10),
-      OptimizerRow<kUnused>(
+      ScheduleRow<kUnused>(
           "none of its schedulers has been stepped in two passes over the data",
           "every scheduler is stepped at least once in two epochs"),
   };

@@ -201,7 +201,7 @@ std::vector<Fact> OfSteps() {
        "a scheduler is stepped whose optimizer does not step, while others do",
        "each scheduler that is stepped belongs to an optimizer that steps",
        "after missing records", ScheduleIsIdle, HasSchedule,
-       /*at_end=*/true},
+       /*at_end=*/true, /*looked_at_since=*/0, Blamed::kScheduler},
   };
 }
 
@@ -210,7 +210,8 @@ std::vector<Fact> OfTrainings() {
       {"schedule.fast", kOf, FactType::kBool, FactNeed::kNone,
        "its scheduler is stepped more than once between two of its steps",
        "its scheduler is stepped at most once between two of its steps",
-       "after missing records", ScheduleIsFast, IsScheduled},
+       "after missing records", ScheduleIsFast, IsScheduled, /*at_end=*/false,
+       /*looked_at_since=*/0, Blamed::kSchedulerStep},
       {"opt.ties_kept", kOf, FactType::kBool, FactNeed::kNone,
        "weights that were tied where they came from are one tensor",
        "weights that were tied where they came from are separate tensors",

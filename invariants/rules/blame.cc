@@ -49,16 +49,27 @@ void BlameSwitch(const FactSubject& subject, Finding* finding) {
   Add(*subject.facts, *last, "its mode was set last by", finding);
 }
 
-// What the agent has found in the source stands where it says.
-void BlameStatement(const Fact& fact, const FactSubject& subject,
-                    Finding* finding) {
-  const ProcessFacts& facts = *subject.facts;
-  const uint32_t site =
-      facts.observations().SiteOf(subject.optimizer, fact.name);
+void AddLine(const ProcessFacts& facts, uint32_t site, const std::string& what,
+             Finding* finding) {
   const std::string text = facts.definitions().Site(site);
   if (text.empty()) return;
-  finding->evidence.push_back("it stands at " + text);
+  finding->evidence.push_back(what + " at " + text);
   PutSiteFirst(facts, site, finding);
+}
+
+// Where the agent says that it is wrong.
+void BlameLine(const Fact& fact, const FactSubject& subject,
+               const std::string& what, Finding* finding) {
+  const uint32_t object = fact.of == FactOf::kOptimizer ? subject.optimizer : 0;
+  const Observations& observations = subject.facts->observations();
+  AddLine(*subject.facts, observations.SiteOf(object, fact.name), what,
+          finding);
+}
+
+void BlameLoader(const FactSubject& subject, Finding* finding) {
+  const uint32_t site = subject.facts->observations().SiteOf(
+      subject.loader, Observations::kLoaderMade);
+  AddLine(*subject.facts, site, "the loader was made", finding);
 }
 
 }  // namespace
@@ -72,10 +83,15 @@ void BlameConstruction(const ProcessFacts& facts, uint32_t optimizer,
 void AddBlame(const Fact& fact, const FactSubject& subject, Finding* finding) {
   switch (fact.blames) {
     case Blamed::kNobody:
-      return BlameStatement(fact, subject, finding);
+      return BlameLine(fact, subject, "it stands", finding);
+    case Blamed::kScheduler:
+      return BlameLine(fact, subject, "the scheduler was made", finding);
+    case Blamed::kSchedulerStep:
+      return BlameLine(fact, subject, "the scheduler is stepped", finding);
     case Blamed::kSwitchOfMode:
       return BlameSwitch(subject, finding);
     case Blamed::kConstruction:
+      if (fact.of == FactOf::kLoader) return BlameLoader(subject, finding);
       return BlameConstruction(*subject.facts, subject.optimizer, finding);
   }
 }

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from torch.utils.data.dataloader import _BaseDataLoaderIter as LoaderIterator
     from traincheck_core import Core
 
+# Name of the scalar with the line that made a loader.
+MADE_AT = "loader.made.site"
+
 
 class _Pass:
     """One pass of an iterator over its loader."""
@@ -26,9 +29,15 @@ class LoaderTable:
         self._core = core
         # loader -> passes so far
         self._ordinals: WeakIdentityMap[DataLoader, int] = WeakIdentityMap()
+        # loader -> number of the site that made it
+        self._made: WeakIdentityMap[DataLoader, int] = WeakIdentityMap()
         self._passes: WeakIdentityMap[LoaderIterator, _Pass]
         self._passes = WeakIdentityMap(self._gone)
         self._dropped: list[_Pass] = []
+
+    def made(self, loader: DataLoader) -> None:
+        """Called as its construction ends."""
+        self._made.set(loader, self._core.site_here())
 
     def begin(self, loader: DataLoader, iterator: LoaderIterator) -> None:
         core = self._core
@@ -40,6 +49,9 @@ class LoaderTable:
         ordinal = self._ordinals.get(loader) or 0
         self._ordinals.set(loader, ordinal + 1)
         self._passes.set(iterator, _Pass(number, ordinal))
+        site = self._made.get(loader)
+        if ordinal == 0 and site:
+            core.record_scalar(number, core.POINT_FETCH, 0, MADE_AT, float(site))
         core.record_mark(core.MARK_ITERATOR_CREATED, number, ordinal)
 
     def loader_of(self, iterator: LoaderIterator) -> int:

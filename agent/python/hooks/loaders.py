@@ -18,6 +18,7 @@ from _traincheck.first_batches import ALIKE, BEGINS_AGAIN
 from _traincheck.inputs_and_targets import NAME as TARGET_AMONG_INPUTS
 from _traincheck.masked_ends import NAME as ENDS_MASKED
 from _traincheck.moved_parts import NAME as MOVED_APART
+from _traincheck.observing import observe
 from _traincheck.ordered_training import NAME as NEVER_SHUFFLES
 from _traincheck.random_evaluations import NAME as DRAWS_IN_EVALUATION
 from _traincheck.repeated_rows import NAME as REPEATS_ROWS
@@ -191,6 +192,11 @@ class _Loaders:
 
 def install(watch: Watch) -> None:
     loaders = _Loaders(watch)
+
+    def made(loader: Any, args: Args, result: Any) -> None:
+        watch.loaders.made(loader)
+
+    observe(watch, dataloader.DataLoader, "__init__", after=made)
     wrap_method(
         watch,
         dataloader.DataLoader,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import math
 import sys
 from typing import TYPE_CHECKING
 
@@ -30,9 +29,12 @@ from _traincheck.outrun_schedules import NAME as OUTRUNS
 from _traincheck.outrun_schedules import OutrunSchedules
 from _traincheck.plateau_metrics import NAME as METRICS_APART
 from _traincheck.plateau_metrics import PlateauMetrics
+from _traincheck.schedule_lines import EARLY, ScheduleLines
 from _traincheck.scheduler_settings import are_equal
 from _traincheck.slow_warm_ups import NAME as SLOW_WARM_UP
 from _traincheck.slow_warm_ups import WarmUp
+from _traincheck.squared_rates import NAME as RATE_AS_FACTOR
+from _traincheck.squared_rates import SquaredRate
 from _traincheck.undone_rates import NAME as UNDONE
 from _traincheck.undone_rates import UndoneRates
 from _traincheck.wrapping import restore_attributes
@@ -61,7 +63,6 @@ _SETTLED = 64  # steps of an optimizer after which nobody joins
 _LONG_CYCLE = 1000  # steps: nobody trains for as many epochs
 _RATE_RESET = "schedule.rate_reset"
 _LAST_EPOCH_APART = "schedule.last_epoch_apart"
-_TENTH = 0.1  # a factor that is usual, even where it is the rate
 
 
 class _Schedule:
@@ -86,13 +87,10 @@ class _Schedule:
         self.resumed: list[float] | None = None
         self.made: list[float] | None = None
         self.goes_on = False
-        # Was its greatest factor (of LambdaLR) its rate itself?
-        self.squares: bool | None = None
-        self.factor = 0.0  # the greatest one so far
-        self.varies = False
         # Does it wait for its metric in the wrong direction? None: not known.
         self.against: bool | None = None
         self.direction = MetricDirection()
+        self.squared = SquaredRate()
         self.warm_up = WarmUp()
         self.end = EarlyEnd()
         self.fall = EarlyFall(self.end)
@@ -105,6 +103,7 @@ class Schedules:
         self.plateaus = PlateauMetrics(core)
         self._outrun = OutrunSchedules()
         self.undone = UndoneRates()
+        self.lines = ScheduleLines(core)
         self._all: WeakIdentityMap[Any, _Schedule] = WeakIdentityMap()
         self._counts: WeakIdentityMap[Any, int] = WeakIdentityMap()  # of optimizers
         self._loaded: WeakIdentityMap[Any, list[float]] = WeakIdentityMap()
@@ -154,9 +153,8 @@ class Schedules:
             schedule.resumed = self._loaded.get(self._optimizer_of(scheduler))
             self._all.set(scheduler, schedule)
         schedule.calls += 1
-        rises = schedule.squares is None
-        if rises and isinstance(scheduler, torch.optim.lr_scheduler.LambdaLR):
-            _compare_factor(scheduler, schedule)
+        self.lines.stepped(scheduler)
+        schedule.squared.stepped(scheduler, schedule.calls)
         own = self._counts.get(self._optimizer_of(scheduler)) or 0
         schedule.warm_up.scheduler_steps(scheduler, schedule.calls, own)
         if own:
@@ -180,6 +178,7 @@ class Schedules:
         if schedule is not None:
             schedule.calls = 1
             schedule.goes_on = (_epoch_of(scheduler) or 0) > 0
+            self.lines.begun(scheduler)
 
     def _optimizer_of(self, scheduler: Any) -> Any:
         """The one that steps, of those that have: a scheduler may know a wrapper of it
@@ -216,6 +215,7 @@ class Schedules:
         in_one_cycle = False
         furthest: float | None = None  # that one of its schedulers has moved
         for scheduler, schedule in self._all.items():
+            found.at = scheduler
             found.add("schedule_idle", schedule.idle)
             if _are_one(getattr(scheduler, "optimizer", None), optimizer):
                 if first:
@@ -236,14 +236,18 @@ class Schedules:
                 if moved is not None and isinstance(scheduler, _ONE_CYCLE):
                     waits = self._cycle_waits(scheduler, schedule, moved)
                     found.add("schedule.cycle_waits", waits)
+        # What follows is about no one of them: the last one made may have caused it.
+        found.at = own[-1] if own else None
         if unused:
             found.add("schedule.unused", all(unused))
             found.add(OUTRUNS, self._outrun.steps(optimizer, furthest))
         found.add("schedule.merges_rates", self._merged.steps(optimizer, in_one_cycle))
         if (count or 0) < _SETTLED:
             found.add("schedule.all_on_one", self._are_all_on_one(optimizer, own))
-        found.update(self._resumed.optimizer_steps(optimizer, own))
-        return {(name, 0): value for name, value in found.items()}
+        for name, anew in self._resumed.optimizer_steps(optimizer, own).items():
+            found.add(name, anew)
+        scalars = {(name, 0): value for name, value in found.items()}
+        return scalars | self.lines.of(found)
 
     def _are_all_on_one(
         self, optimizer: torch.optim.Optimizer, own: list[Any]
@@ -309,9 +313,9 @@ def _look(
     moved: float | None,
     found: Findings,
 ) -> None:
-    found.add("schedule.early", schedule.early)
+    found.add(EARLY, schedule.early)
     found.add(AGAINST_METRIC, schedule.against)
-    found.add("schedule.rate_as_factor", schedule.squares)
+    found.add(RATE_AS_FACTOR, schedule.squared.is_so)
     found.add(SLOW_WARM_UP, schedule.warm_up.is_slow())
     found.add("schedule.rises_again", schedule.wave.look(scheduler))
     found.add("schedule_moved", moved)
@@ -326,25 +330,6 @@ def _may_be_epochs(total: float, batches: int | None) -> bool:
     if batches is None or batches < 2 or total > _LONG_CYCLE:
         return False
     return total < batches - 1 or int(total) % batches not in (0, 1, batches - 1)
-
-
-def _compare_factor(scheduler: Any, schedule: _Schedule) -> None:
-    """Until its factors rise no more: a warm-up may begin with any."""
-    rate = number_of(next(iter(getattr(scheduler, "base_lrs", ())), None))
-    groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
-    now = number_of(groups[0].get("lr")) if groups else None
-    if not rate or now is None:
-        return
-    factor = now / rate
-    if schedule.calls == 1 or factor > schedule.factor * (1 + 1e-6):
-        schedule.varies = schedule.calls > 1
-        schedule.factor = factor
-        return
-    is_rate = math.isclose(schedule.factor, rate, rel_tol=1e-6)
-    schedule.varies = schedule.varies or not math.isclose(factor, schedule.factor)
-    # A warm-up may hold a tenth, for a rate of a tenth, and then rise.
-    if schedule.varies or not is_rate or rate < _TENTH:
-        schedule.squares = is_rate and rate != 1
 
 
 def _is_unused(scheduler: Any, schedule: _Schedule) -> bool:
@@ -474,9 +459,14 @@ def install(watch: Watch) -> None:
             _observe_class(watch, cls)
         optimizer = args[0] if args else kwargs.get("optimizer")
         watch.resumed_schedules.scheduler_made(optimizer)
+        made(scheduler, args, kwargs)
+
+    def made(scheduler: Any, args: Args, kwargs: Kwargs) -> None:
+        watch.schedules.lines.made(scheduler)
 
     # Before: it steps within.
     observe(watch, base, "__init__", before=constructed)
+    observe(watch, _PLATEAU, "__init__", before=made)  # it does not call that of base
 
     def begun(scheduler: Any, args: Args, result: Any) -> None:
         watch.schedules.begun(scheduler)
