@@ -36,8 +36,9 @@ _LENGTHS = frozenset(("lengths", "lens"))
 _SPLITS = frozenset("dev eval test train val valid validation".split())
 _ENDS = frozenset(("done", "dones", "terminal", "terminals", "terminated"))
 _OF_PARAMETERS = _MASKS | _LENGTHS | _ENDS
-# Asked after each step of an environment, where an episode may have no end.
-_ENVIRONMENT = frozenset(("step", "reset", "last"))
+# What gives a batch. An environment, too, is asked for ends, after each of its steps, and
+# its episodes may have none.
+_BATCHES = frozenset("batch get_batch map next sample sample_batch zip".split())
 _BLOCKS = frozenset(("body", "orelse", "finalbody", "handlers", "cases"))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NESTED = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
@@ -117,7 +118,7 @@ def _handed_on(function: Function) -> Iterator[tuple[str, int]]:
         if _last_word(one.arg) in _OF_PARAMETERS and words.isdisjoint(_SPLITS):
             yield one.arg, one.lineno
     for node in ast.walk(function):
-        if isinstance(node, ast.Assign) and not _asks_environment(node.value):
+        if isinstance(node, ast.Assign) and _is_batch(node.value):
             yield from _ends_among(node.targets[0])
         elif isinstance(node, ast.For):
             yield from _ends_among(node.target)
@@ -129,8 +130,8 @@ def _ends_among(target: ast.expr) -> Iterator[tuple[str, int]]:
             yield one.id, one.lineno
 
 
-def _asks_environment(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and last_name(value.func) in _ENVIRONMENT
+def _is_batch(value: ast.expr) -> bool:
+    return not isinstance(value, ast.Call) or last_name(value.func) in _BATCHES
 
 
 def _last_word(name: str) -> str:
