@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _traincheck.models import Models
     from _traincheck.sources import Body, Definition
 
-_MOST_FUNCTIONS = 400
+MOST_FUNCTIONS = 400
 _MOST_OWNERS = 16  # modules, or data sets, of a class
 
 
@@ -91,7 +91,7 @@ def with_callees(sources: list[Source]) -> Iterator[Source]:
     """These, and functions of the user's that they call by name, and so on."""
     seen: set[int] = set()
     todo = list(sources)
-    while todo and len(seen) < _MOST_FUNCTIONS:
+    while todo and len(seen) < MOST_FUNCTIONS:
         source = todo.pop()
         if id(source.definition) in seen:
             continue

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from _traincheck.branches import statements_of
 from _traincheck.metric_names import last_name, words_of
-from _traincheck.running_sources import Source, with_callees
+from _traincheck.running_sources import MOST_FUNCTIONS, Source, with_callees
 from _traincheck.sources import definitions_of, site_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class UnreadArguments:
         for one in running:
             cls = self._class_of(one)
             for method in () if cls is None else cls.body:
-                if isinstance(method, _FUNCTIONS):
+                if isinstance(method, _FUNCTIONS) and len(sources) < MOST_FUNCTIONS:
                     sources.setdefault(id(method), Source(method, one.names))
         called = _called(list(sources.values()))
         for number, source in sources.items():
