@@ -273,7 +273,7 @@ def _live(block: list[ast.stmt], scope: Scope) -> Iterator[ast.expr]:
         if isinstance(node, (ast.If, ast.IfExp)):
             test = scope.known(node.test)
             if type(test) is bool:
-                taken = node.body if test else node.orelse
+                taken: Any = node.body if test else node.orelse
                 todo += taken if isinstance(taken, list) else [taken]
                 continue
         todo += ast.iter_child_nodes(node)
