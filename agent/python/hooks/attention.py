@@ -40,7 +40,7 @@ class Attention:
     """Queries of one attention, and the keys that they see."""
 
     def __init__(self, node: Node, sizes: tuple[int, ...], keys: Node) -> None:
-        self._node = node
+        self.node = node
         self.sizes = sizes  # of the weights: [..., queries, keys]
         self.length = sizes[-1]  # keys
         self.keys = keys  # where the keys come from
@@ -48,8 +48,8 @@ class Attention:
 
     def find_masks(self, graph: Graph) -> None:
         """Masks by which the weights are multiplied, to be divided by their sum."""
-        if self._node.name() in SOFTMAX:
-            takers = graph.takers(self._node)
+        if self.node.name() in SOFTMAX:
+            takers = graph.takers(self.node)
             self._masks = [one for one in takers if shape(one) == self.sizes]
 
     def keys_seen(self, sequences: int) -> torch.Tensor | None:
@@ -75,18 +75,18 @@ class Attention:
         return _hides(ones) or _hides(~ones)
 
     def _sees_all(self) -> bool:
-        fused = self._node.name() not in SOFTMAX
-        return fused and all(keeps_none(self._node, name) for name in _MASKS)
+        fused = self.node.name() not in SOFTMAX
+        return fused and all(keeps_none(self.node, name) for name in _MASKS)
 
     def _mask(self) -> torch.Tensor | None:
-        masks = (saved(self._node, name) for name in _MASKS)
+        masks = (saved(self.node, name) for name in _MASKS)
         return next((mask for mask in masks if mask is not None), None)
 
     def _scores(self) -> torch.Tensor | None:
         """Weights, or the mask of a fused attention: [..., queries, keys], where a
         size of 1 stands for all."""
-        if self._node.name() in SOFTMAX:
-            return self._masked(saved(self._node, "result"))
+        if self.node.name() in SOFTMAX:
+            return self._masked(saved(self.node, "result"))
         return self._mask()
 
     def _masked(self, weights: torch.Tensor | None) -> torch.Tensor | None:
@@ -133,7 +133,7 @@ class Attention:
     def _is_visible(self, scores: torch.Tensor) -> torch.Tensor:
         if scores.dtype is torch.bool:
             return scores
-        return scores > (_UNSEEN if self._node.name() in SOFTMAX else _HIDDEN)
+        return scores > (_UNSEEN if self.node.name() in SOFTMAX else _HIDDEN)
 
 
 class SelfAttention(Attention):
@@ -142,7 +142,7 @@ class SelfAttention(Attention):
     def looks_ahead(self) -> bool | None:
         """Does a query see a key behind its own position? Of the first sequence and
         head; None: not known."""
-        if getattr(self._node, "_saved_is_causal", False):
+        if getattr(self.node, "_saved_is_causal", False):
             return False
         if self._sees_all():
             return True
@@ -156,7 +156,7 @@ class SelfAttention(Attention):
         the first sequence and head. counted: bool[queries], has the query a target;
         None: the script weighs them, and all must see the position behind. None: not
         known."""
-        if getattr(self._node, "_saved_is_causal", False):
+        if getattr(self.node, "_saved_is_causal", False):
             return False
         scores = None if self._sees_all() else self._scores()
         if scores is None:
@@ -175,7 +175,7 @@ class SelfAttention(Attention):
     def sees_later_only(self) -> bool | None:
         """Does a query see keys behind its own position, and none sees another? Of the
         first sequence and head; None: not known."""
-        if getattr(self._node, "_saved_is_causal", False) or self._sees_all():
+        if getattr(self.node, "_saved_is_causal", False) or self._sees_all():
             return False
         scores = self._scores()
         if scores is None:
@@ -195,14 +195,14 @@ class SelfAttention(Attention):
 
     def _are_alike(self, scores: torch.Tensor) -> torch.Tensor:
         """bool[queries]: have all keys one weight?"""
-        if self._node.name() not in SOFTMAX:
+        if self.node.name() not in SOFTMAX:
             return scores.new_zeros(self.length, dtype=torch.bool)
         first = self._first(scores)
         return (first == first[:, :1]).all(1)
 
     def sees_all_before(self) -> bool:
         """Does a query see all keys before its own position, for certain?"""
-        return bool(getattr(self._node, "_saved_is_causal", False)) or self._sees_all()
+        return bool(getattr(self.node, "_saved_is_causal", False)) or self._sees_all()
 
     def sees_padding(self, real: torch.Tensor) -> bool | None:
         """Does a position of a text see padding? real: bool[sequences, keys]; None:
@@ -217,7 +217,7 @@ class SelfAttention(Attention):
         sequences, length = pairs.shape[:2]
         if length != self.length or pairs.numel() > _MOST:
             return None
-        if getattr(self._node, "_saved_is_causal", False):
+        if getattr(self.node, "_saved_is_causal", False):
             seen = pairs.new_ones(length, length).tril().expand(sequences, -1, -1)
         elif self._sees_all():
             seen = pairs.new_ones(length, length).expand(sequences, -1, -1)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.findings import Findings
 from _traincheck.frozen_zeros import NAME as FROZEN_ZEROS
 from _traincheck.loss_graph import roots_of
+from _traincheck.loss_lines import causes_of
 from _traincheck.masked_rows import NAME as MASKED_ROWS
 from _traincheck.new_terms import NAME as NEW_TERM
 from _traincheck.penalties import NAME as PENALTIES
@@ -90,9 +92,9 @@ class _Backward:
             self._say(STRAY_TERM, watch.stray_terms.backward_begins(roots, optimizers))
 
     def _say(self, name: str, said: float | None) -> None:
-        core = self._watch.core
         if said is not None:
-            core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, said)
+            found = Findings({name: said})
+            self._watch.loss_lines.record(found, causes_of(found))
 
     def after(
         self,

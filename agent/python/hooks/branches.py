@@ -38,7 +38,7 @@ def statements_of(
             if not isinstance(statement, ast.If):
                 todo += _blocks(statement)
                 continue
-            taken = _setting(statement.test, owner)
+            taken = setting_of(statement.test, owner)
             if taken is None:
                 todo += [statement.body, statement.orelse]
                 continue
@@ -69,10 +69,10 @@ def _blocks(statement: ast.stmt) -> list[Body]:
     return blocks
 
 
-def _setting(test: ast.expr, owner: Any) -> bool | None:
+def setting_of(test: ast.expr, owner: Any) -> bool | None:
     """Of `self.x` and `self.x.y`, if it is a bool; None: something else."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        negated = _setting(test.operand, owner)
+        negated = setting_of(test.operand, owner)
         return None if negated is None else not negated
     path: list[str] = []
     while isinstance(test, ast.Attribute):

@@ -50,6 +50,7 @@ from _traincheck.graph_nodes import (
     shape,
     walk,
 )
+from _traincheck.loss_lines import causes_of
 from _traincheck.places import place
 from _traincheck.value_graph import givers_of, origins_of
 
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from traincheck_core import Args, Core, Kwargs
 
     from _traincheck.device_values import DeviceValues
+    from _traincheck.loss_lines import Cause, LossLines
     from _traincheck.places import Place
     from _traincheck.row_orders import RowOrders
 
@@ -112,16 +114,18 @@ class LossGraphs:
         core: Core,
         values: DeviceValues,
         orders: RowOrders,
+        lines: LossLines,
         limited_by: Callable[[str], None],
     ) -> None:
         """limited_by: see sight.py."""
         self._core = core
+        self._lines = lines
         self._orders = orders
         self._values = values
         self._limited_by = limited_by
         # What was found with values of a device, by the place that calls backward:
         # said at its next one.
-        self._late: dict[Place | None, list[Findings]] = {}
+        self._late: dict[Place | None, list[tuple[Findings, dict[str, Cause]]]] = {}
         self._awaited: _LossOnDevice | None = None
         self._late_loss: bool | None = None  # as _not_finite, of an earlier step
         self._looked: collections.Counter[Place | None] = collections.Counter()
@@ -159,8 +163,8 @@ class LossGraphs:
             for i, loss in enumerate(losses):
                 self._see(loss, gradients[i] if i < len(gradients) else None)
             self.accumulation.backward_begins(here, losses)
-            for found in self._late.pop(row, ()):
-                self._say(found)
+            for found, causes in self._late.pop(row, ()):
+                self._say(found, causes)
             if number < _FIRST or number % _EVERY == 0:
                 whole = number < _FIRST_WHOLE or number % _EVERY_WHOLE == 0
                 left_out = [policy_graph.STARTS_APART] if self._updated else []
@@ -182,8 +186,9 @@ class LossGraphs:
         anew = [loss for loss in losses if _is_made_anew(loss)]
         if all(map(self._values.is_here, losses)):
             found.add(NO_GRAPH, any(map(_is_a_loss, anew)))
-            found.update(findings(roots, whole, self._orders, shares))
-            self._say(found.without(*left_out))
+            found.join(findings(roots, whole, self._orders, shares))
+            found = found.without(*left_out)
+            self._say(found, causes_of(found))
             return
         most = token_graph.MAX_NODES if whole else _MAX_NODES
         copy = GraphCopy(roots, most, self._values)
@@ -199,23 +204,23 @@ class LossGraphs:
         def take(values: list[torch.Tensor]) -> None:
             copy.fill(values)
             found.add(NO_GRAPH, any(map(_is_a_loss, values[number:])))
-            found.update(findings(copy.roots, whole, orders, shares))
+            found.join(findings(copy.roots, whole, orders, shares))
             # The number of targets is one of this backward alone.
             late = found.without(TARGETS, *left_out)
-            self._late.setdefault(row, []).append(late)
+            causes = causes_of(late)
+            late.causes = {}  # the copy is kept no longer
+            self._late.setdefault(row, []).append((late, causes))
 
         number = len(tensors)
         self._values.read(tensors + anew, take)
 
-    def _say(self, found: Findings) -> None:
-        core = self._core
+    def _say(self, found: Findings, causes: dict[str, Cause]) -> None:
         shifts = token_graph.SHIFTS_TWICE
         self._predicts_next = self._predicts_next or found.get(shifts) == 0
         if self._predicts_next and found.get(shifts) == 1:
             # A further head, which goes backward by itself.
             found = found.without(shifts)
-        for name, value in found.items():
-            core.record_scalar(0, core.POINT_BACKWARD_END, 0, name, value)
+        self._lines.record(found, causes)
 
     def gradients_cleared(self) -> None:
         self.accumulation.cleared()
@@ -301,6 +306,7 @@ def findings(
     found = Findings()
     means: list[float | None] = []
     for node in walk(roots, _MAX_NODES):
+        found.at = node
         name = node.name()
         if name in (_SOFTMAX, _LOG_SOFTMAX):
             found.add(TWICE, origins_of(node) == {_SOFTMAX})
@@ -337,6 +343,7 @@ def findings(
         found.add(overlap_losses.NAME, overlap_losses.is_of_scores(node))
         label_graph.look(node, found)
         output_graph.look(node, found)
+    found.at = None  # what follows is about no one node
     of_probabilities = divergences.is_of_probabilities(roots)
     found.add(divergences.OF_PROBABILITIES, of_probabilities)
     each, of_one = broadcasts.findings(roots, orders)
@@ -345,9 +352,9 @@ def findings(
     if len(means) == 1:
         found.add(TARGETS, means[0])
     if whole:
-        found.update(token_graph.findings(roots, orders))
-        found.update(layer_graph.findings(roots))
-        found.update(policy_graph.findings(roots))
+        found.join(token_graph.findings(roots, orders))
+        found.join(layer_graph.findings(roots))
+        found.join(policy_graph.findings(roots))
     return found
 
 

@@ -120,6 +120,7 @@ def _add_if_all(found: Findings, is_of_one: bool | None) -> None:
     """Of several heads, one may have a single class in this data."""
     if is_of_one is not None:
         found[ONE_CLASS] = min(found.get(ONE_CLASS, 1.0), float(is_of_one))
+        found.causes[ONE_CLASS] = found.at
 
 
 def _errors_of(total: Node) -> list[Node]:

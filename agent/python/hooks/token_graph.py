@@ -84,7 +84,7 @@ class _Sequences:
         self._steps: dict[Node, int] = {}
         self._sums: list[Node] = []  # and means, over positions or others
         # Sizes of softmaxes, and the dimensions that they are taken over.
-        self._weights: list[tuple[tuple[int, ...], int]] = []
+        self._weights: dict[Node, tuple[tuple[int, ...], int]] = {}
         # Such sizes and dimensions, and the dimension that their sum runs over.
         self._pooled: list[tuple[tuple[int, ...], int, int]] = []
         # Of recurrences: (steps, sequences).
@@ -99,6 +99,7 @@ class _Sequences:
         self._found = Findings()
         self._graph = Graph(roots, MAX_NODES)
         for node in self._graph.nodes:
+            self._found.at = node
             name = node.name()
             if name == _EMBEDDING:
                 self._embeddings.append(node)
@@ -134,13 +135,14 @@ class _Sequences:
             self._attention_to_others.append(found)
         weights = softmax_sizes(node)
         if weights and not is_summed(self._graph, node, weights[1]):
-            self._weights.append(weights)
+            self._weights[node] = weights
         recurrence = steps_and_sequences(node)
         if recurrence is not None:
             self._recurrences[node] = recurrence
 
     def findings(self) -> Findings:
         for one in self._attention:
+            self._found.at = one.node
             self._found.add(MASK_OF_ONES, one.adds_ones())
         for embedding, tokens in self._tables_of_tokens():
             if tokens.dim() == 2:
@@ -159,7 +161,7 @@ class _Sequences:
             self._found.add(SHIFTS_TWICE, 1 not in self._shifts)
         for samples in self._samples:
             self._see_samples(samples)
-        self._found.update(variational_noise.findings(self._graph))
+        self._found.join(variational_noise.findings(self._graph))
         return self._found
 
     def _tables_of_tokens(self) -> list[tuple[Node, torch.Tensor]]:
@@ -171,6 +173,7 @@ class _Sequences:
 
     def _see_shown_targets(self) -> None:
         """An encoder may see all that its decoder, which must not, is to predict."""
+        self._found.at = self._attention[0].node if self._attention else None
         for loss, shows in self._shows.items():
             known = [one for one in shows if one is not None]
             if known and (len(known) == len(shows) or not all(known)):
@@ -182,6 +185,7 @@ class _Sequences:
                 self._found.add(REPEATS_INPUT, False)
         for loss in self._repeated:
             if loss not in self._shows:
+                self._found.at = loss
                 self._found.add(REPEATS_INPUT, True)
 
     def _see_tokens(
@@ -195,6 +199,7 @@ class _Sequences:
         if padding is not None and padding >= 0:
             others = (o for o in self._attention_to_others if o.keys in reached)
             for one in (*attended, *others):
+                self._found.at = one.node
                 self._found.add(MASK_INVERTED, _is_inverted(one, tokens != padding))
             later = reached
             if not attended:
@@ -208,6 +213,7 @@ class _Sequences:
                 counted = _counts(loss, embedding, targets, padding)
             else:
                 counted = _counts_filling(loss, embedding, targets, tokens)
+            self._found.at = loss
             self._found.add(LEARNS_PADDING, counted)
             for steps in (1, 0):
                 pairs = Pairs(tokens, targets, loss, by_steps=steps == 0)
@@ -231,14 +237,17 @@ class _Sequences:
         read = padded_states.is_read(self._graph, reached, samples, steps)
         self._found.add(padded_states.NAME, read)
         later = {one: at for one, at in self._recurrences.items() if one in reached}
+        self._found.at = next(iter(later), None)
         swapped = goes_step_by_step(self._graph, later, samples, steps)
         self._found.add(SAMPLES_AS_STEPS, swapped)
         for loss in self._losses:
             if loss in reached:
+                self._found.at = loss
                 self._found.add(LEARNS_PADDING, padded_targets.counts(loss, real))
         packed = packed_lengths.belong_to_others(embedding, real, reached)
         self._found.add(packed_lengths.NAME, packed)
         for one in attended:
+            self._found.at = one.node
             inverted = _is_inverted(one, real)
             self._found.add(MASK_INVERTED, inverted)
             # A mask that is the wrong way around says more than one that is missing.
@@ -251,6 +260,7 @@ class _Sequences:
         """texts: the number of its text for each token, of rows that hold several."""
         if texts is not None:
             for one in attended:
+                self._found.at = one.node
                 self._found.add(packed_texts.NAME, packed_texts.sees_others(one, texts))
 
     def _see_positions(
@@ -291,6 +301,7 @@ class _Sequences:
     def _see_pooling(self, real: torch.Tensor, reached: set[Node]) -> None:
         for node in self._sums:
             if node in reached:
+                self._found.at = node
                 self._found.add(padded_means.POOLS, padded_means.pools(node, real))
 
     def _compare(
@@ -348,14 +359,16 @@ class _Sequences:
         return self._orders.prompt_ends.look(pairs.given, counted)
 
     def _see_samples(self, samples: int) -> None:
-        for sizes, over in self._weights:
+        for self._found.at, (sizes, over) in self._weights.items():
             self._found.add(OVER_BATCH, is_over_batch(sizes, over, samples))
+        self._found.at = None
         for sizes, over, summed in self._pooled:
             mixed = is_pooled_over_batch(sizes, over, summed, samples)
             self._found.add(OVER_BATCH, mixed)
-        for steps, sequences in self._recurrences.values():
+        for self._found.at, (steps, sequences) in self._recurrences.items():
             self._see_mixed(steps, sequences, samples)
         for one in self._attention:
+            self._found.at = one.node
             if len(one.sizes) == 4:  # [sequences, heads, steps, steps]
                 self._see_mixed(one.length, one.sizes[0], samples)
 

@@ -51,6 +51,7 @@ def findings(graph: Graph) -> Findings:
     for node in exponentials:
         if not any(map(_is_noise, graph.takers(node))):
             continue
+        found.at = node
         exponent = _exponent(node)
         halved = _halved(exponent)
         if exponent in variances:

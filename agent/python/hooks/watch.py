@@ -50,6 +50,7 @@ from _traincheck.local_backwards import LocalBackwards
 from _traincheck.loaded_states import LoadedStates
 from _traincheck.loader_table import LoaderTable
 from _traincheck.loss_graph import LossGraphs
+from _traincheck.loss_lines import LossLines
 from _traincheck.masked_rows import MaskedRows
 from _traincheck.masked_ends import MaskedEnds
 from _traincheck.models import Models
@@ -193,8 +194,9 @@ class Watch:
         self.awake: Awake = set()
         self.prompt_ends = PromptEnds(self.awake)
         self.row_orders = RowOrders(self.prompt_ends)
+        self.loss_lines = LossLines(self.core, self.models)
         self.loss_graphs = LossGraphs(
-            self.core, self.values, self.row_orders, limited_by
+            self.core, self.values, self.row_orders, self.loss_lines, limited_by
         )
         self._look_anew()
 
