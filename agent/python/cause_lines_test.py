@@ -6,6 +6,7 @@ import sys
 import unittest
 
 import torch
+from torch import nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -71,6 +72,75 @@ class LinesOfSchedulersTest(SignsCase):
             schedule.step()
         sites = {e[2] for e in CORE.log if e[0] == "scalar" and e[2].endswith(".site")}
         self.assertEqual(sites - {"schedule.fast.site"}, set())
+
+
+class LinesOfCallsTest(SignsCase):
+    """Calls that go wrong before a step shows it."""
+
+    def site(self, name, steps=4):
+        for _ in range(steps):
+            self.optimizer.zero_grad()
+            self.loss().backward()
+            yield
+            self.optimizer.step()
+        self.assertEqual(last(name), 1.0)
+        self.found = here(last(f"{name}.site"))
+
+    def test_clipping_of_nothing(self):
+        given = self.net.parameters()
+        list(given)
+        for _ in self.site("opt.clips_nothing"):
+            nn.utils.clip_grad_norm_(given, 1.0)  # used up
+            nn.utils.clip_grad_norm_([], 1.0)
+        self.assertIn("# used up", self.found)
+
+    def test_clearing_before_the_step(self):
+        for _ in self.site("opt.clears_before_step"):
+            self.net.zero_grad()  # too early
+        self.assertIn("# too early", self.found)
+
+    def test_clearing_of_micro_batches(self):
+        for _ in range(4):
+            for _ in range(2):
+                self.optimizer.zero_grad()  # for each
+                self.loss().backward()
+            self.optimizer.step()
+        line = here(last("opt.discards_backwards.site"))
+        self.assertIn("# for each", line)
+
+    def test_clipping_of_micro_batches(self):
+        def clip():
+            nn.utils.clip_grad_norm_(self.net.parameters(), 1e-3)  # again
+
+        for _ in self.site("opt.clips_micro_batches"):
+            for _ in range(2):
+                self.loss().backward()
+                clip()
+        self.assertIn("# again", self.found)
+
+    def test_another_optimizer(self):
+        other = torch.optim.SGD(nn.Linear(5, 4).parameters(), lr=0.1)
+        for _ in range(3):
+            self.step()
+            other.zero_grad()
+        names = [e[2] for e in CORE.log if e[0] == "scalar"]
+        self.assertFalse([name for name in names if name.endswith(".site")])
+
+    def test_a_forward_without_gradients(self):
+        class Tower(nn.Linear):
+            @torch.no_grad()  # of all of it
+            def forward(self, x):
+                return super().forward(x)
+
+        self.net = nn.Sequential(Tower(5, 5), nn.Linear(5, 4))
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.step()
+        name = "opt.forward_without_gradients"
+        self.assertEqual(last(name), 1.0)
+        ((_, line, _),) = CORE.sites_at
+        self.assertEqual(last(f"{name}.site"), 1.0)
+        source = pathlib.Path(__file__).read_text().splitlines()
+        self.assertIn("# of all of it", source[line - 1])
 
 
 if __name__ == "__main__":

@@ -139,9 +139,9 @@ std::vector<Fact> OfOptimizers() {
           "gets gradients and is in no optimizer",
           "every parameter that was unfrozen or added later "
           "and gets gradients is in an optimizer")),
-      OptimizerRow<kMadeAnew>(
+      BlamesConstruction(OptimizerRow<kMadeAnew>(
           "optimizers of these parameters have been made anew again and again",
-          "the optimizer is created once, not repeatedly"),
+          "the optimizer is created once, not repeatedly")),
       OptimizerRow<kNotFinite>("its gradients are of a loss that is not finite",
                                "its gradients are of a loss that is finite"),
   };

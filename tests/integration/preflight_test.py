@@ -3,6 +3,7 @@ exit code says, and that nothing is left behind."""
 
 import json
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -95,6 +96,22 @@ class Preflight(harness.TrainingCase):
         self.assertRegex(done.stdout, r"VIOLATION .*\(.*built_in.py:\d+\)")
         self.assertRegex(done.stdout, "what to do: .*view_as")
         self.assertNotIn("VIOLATION", done.stderr)
+
+    def test_the_line_of_the_cause(self):
+        """Not only that of the backward, the step or the next batch."""
+        for script, case, source in (
+            ("built_in_steps.py", "sigmoid_twice", "scores.sigmoid()"),
+            ("built_in_steps.py", "one_order", "loader = DataLoader("),
+            ("built_in_outputs.py", "rate_as_a_factor", "scheduler = make("),
+            ("built_in_signs.py", "clipping_of_nothing", "clip_grad_norm_("),
+        ):
+            with self.subTest(case):
+                path = harness.SCRIPTS / script
+                done = self.preflight(path, case, options=("--steps", "60"), code=10)
+                written = re.search(rf"written at: .*{script}:(\d+)\n", done.stdout)
+                self.assertIsNotNone(written, done.stdout)
+                line = path.read_text().splitlines()[int(written[1]) - 1]
+                self.assertIn(source, line)
 
     def test_a_training_of_hours_ends_after_some_steps(self):
         begun = time.monotonic()

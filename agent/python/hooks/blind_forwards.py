@@ -9,6 +9,7 @@ or a frozen tower has parameters that are frozen or in no optimizer.
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,11 +17,15 @@ import torch
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
+from _traincheck.sources import site_of, unwrapped
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from traincheck_core import Core
+
     from _traincheck.models import Models
+    from _traincheck.step_lines import StepLines
 
 # Name of the scalar.
 NAME = "opt.forward_without_gradients"
@@ -29,8 +34,10 @@ _OFF = (torch.no_grad, torch.inference_mode)
 
 
 class BlindForwards:
-    def __init__(self, models: Models) -> None:
+    def __init__(self, core: Core, models: Models, lines: StepLines) -> None:
+        self._core = core
         self._models = models
+        self._lines = lines
         self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
         self._said: WeakIdentityMap[torch.optim.Optimizer, bool] = WeakIdentityMap()
         self._decorated: dict[type[Any], bool] = {}
@@ -65,7 +72,18 @@ class BlindForwards:
             given = [held.get(id(parameter)) for parameter in trained]
             if given and None not in given:
                 found = bool(found) or not any(given)
+                if not any(given):
+                    self._lines.at(NAME, self._line_of(type(part)), optimizer)
         return found
+
+    def _line_of(self, kind: type[Any]) -> int:
+        """Number of the site of its forward, with its decorators."""
+        forward = getattr(kind, "forward", None)
+        if not isinstance(forward, types.FunctionType):
+            return 0
+        inner = unwrapped(forward)
+        line = inner.__code__.co_firstlineno
+        return site_of(self._core, inner.__globals__, line)
 
     def _parts(self) -> list[torch.nn.Module]:
         roots = [model.root() for model in self._models.all()]

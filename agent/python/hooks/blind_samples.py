@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from traincheck_core import Args, Kwargs
 
     from _traincheck.awake import Awake
+    from _traincheck.step_lines import StepLines
     from _traincheck.watch import Watch
 
 # Name of the scalar of an optimizer.
@@ -34,7 +35,8 @@ _DIFFERENCES = ("SubBackward0", "RsubBackward0")
 
 
 class BlindSamples:
-    def __init__(self, awake: Awake) -> None:
+    def __init__(self, lines: StepLines, awake: Awake) -> None:
+        self._lines = lines
         self._awake = awake
         self._in_forward = False
         self._sampled = False  # with a mean that needs a gradient
@@ -57,6 +59,8 @@ class BlindSamples:
         mean = getattr(distribution, "loc", None)
         if isinstance(mean, torch.Tensor):
             self._sampled = self._sampled or mean.requires_grad
+            if mean.requires_grad:
+                self._lines.here(NAME)
             if mean.grad_fn is not None and len(self._means) < _MOST_MEANS:
                 self._means |= _numbers_of(mean.grad_fn)
             self._awake.add(NAME)

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from traincheck_core import Args, Kwargs
 
     from _traincheck.awake import Awake
+    from _traincheck.step_lines import StepLines
     from _traincheck.watch import Watch
 
+NAME = "opt.clips_nothing"  # of the scalar
 _FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 
 
@@ -32,7 +34,8 @@ class Clipped:
     parameters that are trained.
     """
 
-    def __init__(self, awake: Awake) -> None:
+    def __init__(self, lines: StepLines, awake: Awake) -> None:
+        self._lines = lines
         self._awake = awake
         self._clips = False  # does anybody?
         self._used_up = False  # was one of them given an exhausted generator?
@@ -45,10 +48,13 @@ class Clipped:
             # What it goes through: asked for without taking anything of it.
             parameters = parameters.__reduce__()[1][-1]
         is_used_up = inspect.isgenerator(parameters) and parameters.gi_frame is None
+        is_empty = type(parameters) in (list, tuple) and len(parameters) == 0
+        if is_used_up or (is_empty and not self._used_up):
+            self._lines.here(NAME)
         self._used_up = self._used_up or is_used_up
-        self._empty.add(type(parameters) in (list, tuple) and len(parameters) == 0)
+        self._empty.add(is_empty)
         self._clips = True
-        self._awake.add("opt.clips_nothing")
+        self._awake.add(NAME)
 
     def ended(self, norm: Any, optimizers: Collection[torch.optim.Optimizer]) -> None:
         """norm: what it returned; that of no gradients is 0, and on no device."""
@@ -56,6 +62,7 @@ class Clipped:
         is_here = type(norm) is torch.Tensor and norm.is_cpu
         if is_here and norm == 0 and not any(map(_has_gradients, optimizers)):
             self._too_early = frozenset(map(id, optimizers))
+            self._lines.here(NAME)
 
     def optimizer_steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """1: nothing was there to be clipped; None: nobody clips."""

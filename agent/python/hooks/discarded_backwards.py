@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
     from _traincheck.device_values import DeviceValues, Take
     from _traincheck.places import Place
+    from _traincheck.step_lines import StepLines
 
-# Name of the scalar: what a step was to use has been cleared, and nothing else came.
+# Names of the scalars. The first one: what a step was to use has been cleared, and
+# nothing else came.
 CLEARS_FIRST = "opt.clears_before_step"
+NAME = "opt.discards_backwards"
 
 _HABIT = 2  # steps in a row
 _ELEMENTS = 64  # of a gradient, that are compared
@@ -85,8 +88,9 @@ class _Row:
 
 
 class DiscardedBackwards:
-    def __init__(self, core: Core, values: DeviceValues) -> None:
+    def __init__(self, core: Core, lines: StepLines, values: DeviceValues) -> None:
         self._core = core
+        self._lines = lines
         self._values = values
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
 
@@ -119,8 +123,11 @@ class DiscardedBackwards:
             return
         if row.since and parameter is not None:
             row.cleared = _mark(parameter)
+            self._lines.here(CLEARS_FIRST, optimizer)
         version = None if parameter is None else parameter._version
         if version is not None and version == row.version:
+            if row.unused:
+                self._lines.here(NAME, optimizer)
             row.discarded |= row.unused
         row.clear()
         row.gradient = _NONE

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from traincheck_core import Args
 
+    from _traincheck.step_lines import StepLines
     from _traincheck.watch import Watch
 
 # Name of the scalar.
@@ -32,7 +33,8 @@ _KEPT = 16  # objects that are followed
 
 
 class KeptAverages:
-    def __init__(self) -> None:
+    def __init__(self, lines: StepLines) -> None:
+        self._lines = lines
         self._looked = False
         # Of what has stored the trained weights, and not restored them: are its own in?
         self._stored: dict[int, bool] = {}  # by id
@@ -59,6 +61,7 @@ class KeptAverages:
     def puts_in(self, averages: Any) -> None:
         if id(averages) in self._stored:
             self._stored[id(averages)] = True
+            self._lines.here(NAME)
 
     def restores(self, averages: Any) -> None:
         if self._stored.pop(id(averages), False):

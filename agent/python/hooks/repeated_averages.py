@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from _traincheck.awake import Awake
     from _traincheck.device_values import DeviceValues
+    from _traincheck.step_lines import StepLines
 
     Get = Callable[[], torch.Tensor | None]
     # Gives pairs of what follows and its source, of an object and the names that its
@@ -105,8 +106,11 @@ class _Row:
 class RepeatedAverages:
     """Called while one thread trains; see signs.py."""
 
-    def __init__(self, find: FindPairs, values: DeviceValues, awake: Awake) -> None:
+    def __init__(
+        self, find: FindPairs, lines: StepLines, values: DeviceValues, awake: Awake
+    ) -> None:
         self._find = find
+        self._lines = lines
         self._values = values
         self._awake = awake
         self._rows: WeakIdentityMap[Any, _Row] = WeakIdentityMap()
@@ -143,7 +147,10 @@ class RepeatedAverages:
         ]
         if len(few) == 2:
             take = functools.partial(row.take, self._steps, self._backwards)
+            was_idle = row.idle
             self._values.read(few, take)
+            if row.idle and not was_idle:
+                self._lines.here(NAME)
             self._say(row)
         elif row.both is not None or row.calls == _TRIES:
             row.end()

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from traincheck_core import Args, Core, Kwargs
+    from traincheck_core import Args, Kwargs
 
-    from _traincheck.awake import Awake
-    from _traincheck.device_values import DeviceValues
-    from _traincheck.holds import Holds
     from _traincheck.places import Place
+    from _traincheck.watch import Watch
 
 # Name of the scalar.
 NAME = "opt.clips_micro_batches"
@@ -101,13 +99,12 @@ class _Row:
 class RepeatedClips:
     """Called while one thread trains; see signs.py."""
 
-    def __init__(
-        self, core: Core, holds: Holds, values: DeviceValues, awake: Awake
-    ) -> None:
-        self._core = core
-        self._holds = holds
-        self._values = values
-        self._awake = awake
+    def __init__(self, watch: Watch) -> None:
+        self._core = watch.core
+        self._holds = watch.holds
+        self._values = watch.values
+        self._lines = watch.step_lines
+        self._awake = watch.awake
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
         self._inside = False  # a step, whose closure may clip
         self._open = False  # is there a window?
@@ -135,13 +132,15 @@ class RepeatedClips:
                 continue
             if before[0].is_of(gradient) and gradient._version > before[1]:
                 here = place(self._core) if here is None else here
-                self._clipped(row, here, gradient, before[1])
+                if self._clipped(row, here, gradient, before[1]):
+                    self._lines.here(NAME, optimizer)
                 self._read(row.window, norm, float(bound or 0))
 
     def _clipped(
         self, row: _Row, here: Place, gradient: torch.Tensor, writes: int
-    ) -> None:
-        """writes: of the gradient as the call began."""
+    ) -> bool:
+        """Is it for what was clipped before, too? writes: of the gradient as the call
+        began."""
         window = row.window
         is_next = window is not None and window.is_added_to(here, gradient, writes)
         is_again = window is not None and window.place == here and not window.backward
@@ -153,6 +152,7 @@ class RepeatedClips:
         window.see(gradient)
         self._open = True
         self._awake.add(NAME)
+        return is_next
 
     def _read(self, window: _Window | None, norm: torch.Tensor, bound: float) -> None:
         if window is not None:

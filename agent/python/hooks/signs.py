@@ -22,7 +22,9 @@ from _traincheck.blind_forwards import NAME as BLIND_FORWARD
 from _traincheck.blind_samples import NAME as BLIND_SAMPLES
 from _traincheck.carried_metrics import NAME as METRIC_GOES_ON
 from _traincheck.carried_states import NAME as CARRIES_STATE
+from _traincheck.clipping import NAME as CLIPS_NOTHING
 from _traincheck.discarded_backwards import CLEARS_FIRST
+from _traincheck.discarded_backwards import NAME as DISCARDS
 from _traincheck.foreign_gradients import NAME as FOREIGN
 from _traincheck.frozen_parts import NAME as FROZEN_APART
 from _traincheck.forgotten_bests import NAME as BEST_FORGOTTEN
@@ -82,7 +84,7 @@ _NEEDS_NONE = "opt.needs_no_gradients"
 
 # What is known of backwards, and forwards, that were seen.
 _OF_BACKWARDS = (
-    "opt.discards_backwards",
+    DISCARDS,
     "opt.leftover_gradients",
     "opt.loss_not_finite",
     "opt.losses_are_zero",
@@ -264,6 +266,7 @@ class Signs:
         if self._is_unseen:
             for name in _OF_BACKWARDS:
                 scalars.pop((name, 0), None)
+        scalars.update(self._watch.step_lines.of(optimizer, scalars))
         # Two steps in a row are compared.
         looks = looks_at_two(number)
         if looks or MASKED in self._watch.awake:
@@ -299,9 +302,7 @@ class Signs:
         watch, first = self._watch, first_trained(optimizer)
         yield "opt.epsilon_vanishes", epsilon_vanishes(optimizer)
         yield "opt.has_empty_group", has_empty_group(optimizer)
-        yield "opt.discards_backwards", watch.discarded_backwards.steps(
-            optimizer, first
-        )
+        yield DISCARDS, watch.discarded_backwards.steps(optimizer, first)
         yield LAST_ONLY, watch.last_losses.optimizer_steps(optimizer)
         yield CLEARS_FIRST, watch.discarded_backwards.clears_first(optimizer)
         yield "opt.loss_not_finite", watch.loss_graphs.optimizer_steps()
@@ -364,7 +365,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         "opt.averages_without_statistics": lambda o: watch.averages.optimizer_steps(),
         "opt.average_rounded_away": lambda o: watch.rounded_averages.optimizer_steps(),
         "opt.stale_casts": lambda o: watch.autocast_casts.optimizer_steps(o),
-        "opt.clips_nothing": lambda o: watch.clipped.optimizer_steps(o),
+        CLIPS_NOTHING: lambda o: watch.clipped.optimizer_steps(o),
         AVERAGES_EACH: lambda o: watch.repeated_averages.optimizer_steps(),
         CLIPS_EACH: lambda o: watch.repeated_clips.steps(o),
         STANDS_STILL: lambda o: watch.standing_averages.optimizer_steps(),

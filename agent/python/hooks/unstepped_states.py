@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from _traincheck.awake import Awake
+    from _traincheck.step_lines import StepLines
 
 # Name of the scalar.
 NAME = "opt.saves_unstepped"
@@ -53,7 +54,8 @@ class _Row:
 class UnsteppedStates:
     """Called while one thread trains; see signs.py."""
 
-    def __init__(self, awake: Awake) -> None:
+    def __init__(self, lines: StepLines, awake: Awake) -> None:
+        self._lines = lines
         self._awake = awake
         self._rows: WeakIdentityMap[torch.optim.Optimizer, _Row] = WeakIdentityMap()
         self._saved = False  # has the state of one that stepped been, since a step?
@@ -89,6 +91,7 @@ class UnsteppedStates:
         for optimizer, row in self._rows.items():
             if row.asked and _count(optimizer.param_groups) in counts:
                 row.saved = self._empty = True
+                self._lines.here(NAME)
 
     def steps(self, optimizer: torch.optim.Optimizer) -> float | None:
         """Called as its step begins. 1: so it is; 0: the state of one that has stepped

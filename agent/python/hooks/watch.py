@@ -102,6 +102,7 @@ from _traincheck.standing_counters import StandingCounters
 from _traincheck.stateless_resumes import StatelessResumes
 from _traincheck.source_looks import SourceLooks
 from _traincheck.states import States
+from _traincheck.step_lines import StepLines
 from _traincheck.still_copies import StillCopies
 from _traincheck.still_ratios import StillRatios
 from _traincheck.stopping import Stopping
@@ -192,6 +193,7 @@ class Watch:
         limited_by = self.sight.limited_by
         self.values = DeviceValues(self.core, lambda: limited_by("devices"))
         self.awake: Awake = set()
+        self.step_lines = StepLines(self.core)
         self.prompt_ends = PromptEnds(self.awake)
         self.row_orders = RowOrders(self.prompt_ends)
         self.loss_lines = LossLines(self.core, self.models)
@@ -210,12 +212,11 @@ class Watch:
             self.topology, self.holds, self.values
         )
         self.autocast_casts = AutocastCasts(self.awake)
-        self.blind_samples = BlindSamples(self.awake)
+        self.blind_samples = BlindSamples(self.step_lines, self.awake)
         self.carried_states = CarriedStates(self.core, self.awake)
         self.shadows.found = self._follows
         self.loaded_states = LoadedStates(self.values, self.awake)
-        self._look_at_clipping_anew()
-        self.discarded_backwards = DiscardedBackwards(self.core, self.values)
+        self._look_at_gradients_anew()
         self.source_looks = SourceLooks(self.core, self.models)
         self.foreign_gradients = ForeignGradients(self.core, self.values, self.awake)
         self.frozen_norms = FrozenNorms(self.models, self.holds)
@@ -243,10 +244,10 @@ class Watch:
         self.past_wrappers = PastWrappers()
         self.moved_replicas = MovedReplicas()
         self.scaler_steps = ScalerSteps()
-        self.blind_forwards = BlindForwards(self.models)
+        self.blind_forwards = BlindForwards(self.core, self.models, self.step_lines)
         self.rounded_steps = RoundedSteps(self.values, self.awake)
         self.stateless_resumes = StatelessResumes(self.awake)
-        self.unstepped_states = UnsteppedStates(self.awake)
+        self.unstepped_states = UnsteppedStates(self.step_lines, self.awake)
         self.stale_statistics = StaleStatistics(self.models, self.values, self.awake)
         self.stray_terms = StrayTerms(self.core)
         self.still_ratios = StillRatios(self.core, self.values)
@@ -261,20 +262,21 @@ class Watch:
         self.wrapper_inputs = WrapperInputs(self.core, self.recorded)
         self.zero_gradients = ZeroGradients(self.values, self.awake)
 
-    def _look_at_clipping_anew(self) -> None:
-        self.clipped = Clipped(self.awake)
-        self.repeated_clips = RepeatedClips(
-            self.core, self.holds, self.values, self.awake
+    def _look_at_gradients_anew(self) -> None:
+        self.discarded_backwards = DiscardedBackwards(
+            self.core, self.step_lines, self.values
         )
+        self.clipped = Clipped(self.step_lines, self.awake)
+        self.repeated_clips = RepeatedClips(self)
 
     def _look_at_averages_anew(self) -> None:
-        self.kept_averages = KeptAverages()
+        self.kept_averages = KeptAverages(self.step_lines)
         self.averages_in_place = AveragesInPlace(self.holds, self.values)
         self.standing_averages = StandingAverages(
             self.core, self.models, self.holds, self.values, self.awake
         )
         self.repeated_averages = RepeatedAverages(
-            self.standing_averages.pairs_of, self.values, self.awake
+            self.standing_averages.pairs_of, self.step_lines, self.values, self.awake
         )
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.averages = Averages(self.values, self.awake)
