@@ -80,4 +80,8 @@ std::string UnknownReason::Text() const {
   return least;
 }
 
+void UnknownReason::Fields(Archive& archive) {
+  archive(attempt_, least_, unplaced_);
+}
+
 }  // namespace traincheck

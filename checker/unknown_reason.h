@@ -32,7 +32,7 @@ class UnknownReason {
   // That it is from.
   uint32_t attempt() const { return attempt_; }
 
-  void Fields(Archive& archive) { archive(attempt_, least_, unplaced_); }
+  void Fields(Archive& archive);
 
  private:
   uint32_t attempt_ = 0;

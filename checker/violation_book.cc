@@ -434,4 +434,15 @@ void ViolationBook::AddCompanions(const Entry& entry,
   }
 }
 
+void ViolationBook::Part::Fields(Archive& archive) {
+  archive(ranks, process, label, first_step, last_step, step_before, count,
+          open, finding);
+}
+
+void ViolationBook::Entry::Fields(Archive& archive) {
+  archive(attempt, across_ranks, parts);
+}
+
+void ViolationBook::UnitPlace::Fields(Archive& archive) { archive(key, part); }
+
 }  // namespace traincheck

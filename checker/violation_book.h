@@ -73,10 +73,7 @@ class ViolationBook {
     bool open = true;
     Finding finding;  // of the first window
 
-    void Fields(Archive& archive) {
-      archive(ranks, process, label, first_step, last_step, step_before, count,
-              open, finding);
-    }
+    void Fields(Archive& archive);
   };
   using PartKey = std::pair<std::vector<int32_t>, uint64_t>;  // ranks, unit
 
@@ -88,7 +85,7 @@ class ViolationBook {
     // In the order in which the book has met them; not saved.
     size_t number = 0;
 
-    void Fields(Archive& archive) { archive(attempt, across_ranks, parts); }
+    void Fields(Archive& archive);
   };
 
   // Where the windows of one unit under one rule are.
@@ -96,7 +93,7 @@ class ViolationBook {
     Key key;
     PartKey part;
 
-    void Fields(Archive& archive) { archive(key, part); }
+    void Fields(Archive& archive);
   };
   // Attempt, rule, unit.
   using UnitKey = std::tuple<uint32_t, std::string, uint64_t>;

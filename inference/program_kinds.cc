@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/hash.h"
+#include "invariants/facts/process_facts.h"
 
 namespace traincheck {
 

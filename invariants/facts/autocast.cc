@@ -78,4 +78,10 @@ std::optional<std::string> Autocast::DtypeOn(uint32_t ring,
   return thread->second.known ? std::optional<std::string>("") : std::nullopt;
 }
 
+void Autocast::Fields(Archive& archive) { archive(threads_, gap_, used_); }
+
+void Autocast::Region::Fields(Archive& archive) { archive(device_type, dtype); }
+
+void Autocast::Thread::Fields(Archive& archive) { archive(open, known); }
+
 }  // namespace traincheck

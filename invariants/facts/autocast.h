@@ -39,20 +39,20 @@ class Autocast final : public FactTracker {
   std::optional<std::string> DtypeOn(uint32_t ring,
                                      std::string_view device) const;
 
-  void Fields(Archive& archive) override { archive(threads_, gap_, used_); }
+  void Fields(Archive& archive) override;
 
  private:
   struct Region {
     std::string device_type;
     std::optional<std::string> dtype;  // "": disabled; nullopt: not told
 
-    void Fields(Archive& archive) { archive(device_type, dtype); }
+    void Fields(Archive& archive);
   };
   struct Thread {
     std::vector<Region> open;
     bool known = true;  // what lies outside of `open`
 
-    void Fields(Archive& archive) { archive(open, known); }
+    void Fields(Archive& archive);
   };
 
   std::map<uint32_t, Thread> threads_;  // by ring

@@ -5,7 +5,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "invariants/facts/autocast.h"
+#include "invariants/facts/clipped_gradients.h"
 #include "invariants/facts/fact.h"
+#include "invariants/facts/frozen_modes.h"
+#include "invariants/facts/module_modes.h"
+#include "invariants/facts/observations.h"
+#include "invariants/facts/process_facts.h"
+#include "invariants/facts/random_draws.h"
+#include "invariants/facts/training_modes.h"
+#include "invariants/facts/wrapper_calls.h"
+#include "invariants/trace/call_category.h"
 #include "invariants/trace/call_values.h"
 
 namespace traincheck {

@@ -13,9 +13,12 @@
 #include <variant>
 #include <vector>
 
-#include "invariants/facts/process_facts.h"
+#include "invariants/facts/tri.h"
 
 namespace traincheck {
+
+class ProcessFacts;
+struct Call;
 
 // monostate: unknown.
 using FactValue = std::variant<std::monostate, bool, double, std::string>;

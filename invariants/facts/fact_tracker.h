@@ -1,8 +1,8 @@
 // What keeps memory of a process's events for a fact, or for a few that belong
-// together: a class of its own, with one row in ProcessFacts::Trackers.
+// together: a class of its own, with its place in trackers.h.
 //
-// Each is final and ProcessFacts knows its class: no event costs a virtual
-// call, and what a tracker leaves empty costs nothing.
+// Each is final and Trackers knows its class: no event costs a virtual call,
+// and what a tracker leaves empty costs nothing.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_FACT_TRACKER_H_

@@ -100,4 +100,8 @@ bool FrozenModes::IsFrozen(uint32_t module) const {
   return one != first;
 }
 
+void FrozenModes::Fields(Archive& archive) {
+  archive(training_roots_, candidates_, evaluating_, doubtful_, training_);
+}
+
 }  // namespace traincheck

@@ -43,9 +43,7 @@ class FrozenModes final : public FactTracker {
   // so in a step before, too?
   bool Concerns(const Call& call) const;
 
-  void Fields(Archive& archive) override {
-    archive(training_roots_, candidates_, evaluating_, doubtful_, training_);
-  }
+  void Fields(Archive& archive) override;
 
  private:
   // Is the call part of a training forward, below its root?

@@ -167,4 +167,13 @@ Tri GradScaling::Scaled(uint32_t ring, uint32_t optimizer) const {
   return doubtful_ > since ? Tri::kUnknown : Tri::kNo;
 }
 
+void GradScaling::Fields(Archive& archive) {
+  archive(methods_, threads_, missed_, unscaled_, made_, now_, scaled_, plain_,
+          doubtful_, some_unscaled_, scale_);
+}
+
+void GradScaling::Thread::Fields(Archive& archive) {
+  archive(scaled_loss, open_steps);
+}
+
 }  // namespace traincheck

@@ -48,17 +48,14 @@ class GradScaling final : public FactTracker {
   // The scale after the last update; nullopt: none yet, or kept on a GPU.
   std::optional<double> scale() const { return scale_; }
 
-  void Fields(Archive& archive) override {
-    archive(methods_, threads_, missed_, unscaled_, made_, now_, scaled_,
-            plain_, doubtful_, some_unscaled_, scale_);
-  }
+  void Fields(Archive& archive) override;
 
  private:
   enum class Method : uint8_t { kScale, kUnscale, kStep };
   struct Thread {
     Tri scaled_loss = Tri::kNo;  // since the last backward
     uint32_t open_steps = 0;     // of scalers
-    void Fields(Archive& archive) { archive(scaled_loss, open_steps); }
+    void Fields(Archive& archive);
   };
 
   Thread& Find(uint32_t ring);

@@ -1,6 +1,8 @@
 // Facts of a loader: of the one that a call iterates over or reads from, when
 // the call ends.
 #include "invariants/facts/fact.h"
+#include "invariants/facts/loader_passes.h"
+#include "invariants/facts/process_facts.h"
 
 namespace traincheck {
 

@@ -183,4 +183,17 @@ std::optional<uint64_t> LoaderPasses::PrefixDigest(uint32_t loader) const {
   return found ? found->indices.Digest(found->prefix) : std::nullopt;
 }
 
+void LoaderPasses::Fields(Archive& archive) {
+  archive(loaders_, current_, gap_);
+}
+
+void LoaderPasses::Indices::Fields(Archive& archive) {
+  archive(batches, digest, whole);
+}
+
+void LoaderPasses::Loader::Fields(Archive& archive) {
+  archive(passes, ordinal, fetched, exhausted, consumed, trains, random, prefix,
+          early, indices, prefix_before);
+}
+
 }  // namespace traincheck

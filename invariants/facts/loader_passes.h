@@ -56,7 +56,7 @@ class LoaderPasses final : public FactTracker {
   // Of the indices of these batches, in their order.
   std::optional<uint64_t> PrefixDigest(uint32_t loader) const;
 
-  void Fields(Archive& archive) override { archive(loaders_, current_, gap_); }
+  void Fields(Archive& archive) override;
 
  private:
   // What samplers yielded in one pass.
@@ -67,7 +67,7 @@ class LoaderPasses final : public FactTracker {
 
     void Add(uint64_t batch, uint64_t prefix);
     std::optional<uint64_t> Digest(uint64_t prefix) const;
-    void Fields(Archive& archive) { archive(batches, digest, whole); }
+    void Fields(Archive& archive);
   };
   struct Loader {
     uint64_t passes = 0;
@@ -82,10 +82,7 @@ class LoaderPasses final : public FactTracker {
     Indices indices;
     std::optional<uint64_t> prefix_before;
 
-    void Fields(Archive& archive) {
-      archive(passes, ordinal, fetched, exhausted, consumed, trains, random,
-              prefix, early, indices, prefix_before);
-    }
+    void Fields(Archive& archive);
   };
 
   void Begin(Loader* loader, uint64_t ordinal);

@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "invariants/facts/fact.h"
+#include "invariants/facts/loader_passes.h"
+#include "invariants/facts/process_facts.h"
 #include "invariants/testing/trace_builder.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 inline const FactValue kUnknown;

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "invariants/facts/named_facts_for_testing.h"
+#include "invariants/facts/variable_state.h"
 #include "proto/content_digest.h"
 
 namespace traincheck {

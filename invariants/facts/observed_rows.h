@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "invariants/facts/fact.h"
+#include "invariants/facts/observations.h"
+#include "invariants/facts/process_facts.h"
 
 namespace traincheck {
 

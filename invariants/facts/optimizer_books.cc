@@ -77,7 +77,7 @@ void OptimizerBooks::CountRates(Book* book) {
 void OptimizerBooks::OnState(const StateEvent& event) {
   if (event.point != StatePoint::kGradClear) return;
   if (!event.Has(kGradIsNone) && !event.Has(kGradIsZero)) return;
-  // Not null: variables_ takes over an event first (ProcessFacts::Trackers).
+  // Not null: variables_ takes over an event first (trackers.h).
   const VariableState* variable = variables_.Find(event.variable_id);
   // A gradient that was absent at the last step was not cleared since then.
   const Tri had_grad = variable->has_grad_at_step();
@@ -201,6 +201,20 @@ Tri OptimizerBooks::ClearedSince(uint32_t optimizer) const {
 bool OptimizerBooks::MissedBackwardSince(uint32_t optimizer) const {
   return HasGapSince(optimizer) ||
          missed_backwards_ != Find(optimizer).missed_before;
+}
+
+void OptimizerBooks::Fields(Archive& archive) {
+  archive(books_, backwards_, missed_backwards_);
+}
+
+void OptimizerBooks::Streak::Fields(Archive& archive) {
+  archive(length, whole);
+}
+
+void OptimizerBooks::Book::Fields(Archive& archive) {
+  archive(backwards_before, cleared, maybe_cleared, missed_before, gaps_before,
+          learning_rates, weight_decays, had_rate, without_rate, grads_replaced,
+          counter_bits, ties_lost, schedule_idle, schedule_moved, moved_often);
 }
 
 }  // namespace traincheck

@@ -68,9 +68,7 @@ class OptimizerBooks final : public FactTracker {
   // recorded?
   bool MissedBackwardSince(uint32_t optimizer) const;
 
-  void Fields(Archive& archive) override {
-    archive(books_, backwards_, missed_backwards_);
-  }
+  void Fields(Archive& archive) override;
 
  private:
   // Steps in a row at which something was so, up to the last.
@@ -86,7 +84,7 @@ class OptimizerBooks final : public FactTracker {
       length = 0;
       whole = false;
     }
-    void Fields(Archive& archive) { archive(length, whole); }
+    void Fields(Archive& archive);
   };
 
   // Of one optimizer; counts are those at its last step.
@@ -108,12 +106,7 @@ class OptimizerBooks final : public FactTracker {
     std::optional<double> schedule_moved;  // likewise
     Streak moved_often;                    // by more than 1
 
-    void Fields(Archive& archive) {
-      archive(backwards_before, cleared, maybe_cleared, missed_before,
-              gaps_before, learning_rates, weight_decays, had_rate,
-              without_rate, grads_replaced, counter_bits, ties_lost,
-              schedule_idle, schedule_moved, moved_often);
-    }
+    void Fields(Archive& archive);
   };
 
   void Backward();

@@ -1,5 +1,12 @@
 // Facts of an optimizer and of the span since its last step.
+#include "invariants/facts/accumulated_means.h"
 #include "invariants/facts/fact.h"
+#include "invariants/facts/grad_scaling.h"
+#include "invariants/facts/optimizer_books.h"
+#include "invariants/facts/ownership.h"
+#include "invariants/facts/process_facts.h"
+#include "invariants/facts/training_modes.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 

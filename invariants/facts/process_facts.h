@@ -9,33 +9,16 @@
 #define TRAINCHECK_INVARIANTS_FACTS_PROCESS_FACTS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
-#include "invariants/facts/accumulated_means.h"
-#include "invariants/facts/autocast.h"
-#include "invariants/facts/blamed_calls.h"
-#include "invariants/facts/clipped_gradients.h"
-#include "invariants/facts/fact_tracker.h"
-#include "invariants/facts/frozen_modes.h"
 #include "invariants/facts/gaps.h"
-#include "invariants/facts/grad_scaling.h"
-#include "invariants/facts/loader_passes.h"
-#include "invariants/facts/module_modes.h"
-#include "invariants/facts/observations.h"
-#include "invariants/facts/optimizer_books.h"
 #include "invariants/facts/ownership.h"
 #include "invariants/facts/process_observer.h"
-#include "invariants/facts/random_draws.h"
 #include "invariants/facts/recorded_steps.h"
-#include "invariants/facts/row_changes.h"
-#include "invariants/facts/sight.h"
-#include "invariants/facts/training_modes.h"
-#include "invariants/facts/variable_states.h"
-#include "invariants/facts/wrapper_calls.h"
 #include "invariants/trace/clock.h"
 #include "invariants/trace/events.h"
 #include "invariants/trace/process_reader.h"
@@ -43,13 +26,33 @@
 
 namespace traincheck {
 
+class AccumulatedMeans;
+class Autocast;
+class BlamedCalls;
+class ClippedGradients;
+class FrozenModes;
+class GradScaling;
+class LoaderPasses;
+class ModuleModes;
+class Observations;
+class OptimizerBooks;
+class RandomDraws;
+class RowChanges;
+class Sight;
+struct Trackers;
+class TrainingModes;
+class VariableState;
+class WrapperCalls;
+
 // "rank 1", or "process 4" before its place is known.
 std::string NameOfProcess(uint32_t number, std::optional<int32_t> rank);
 
 class ProcessFacts : private EventVisitor {
  public:
-  explicit ProcessFacts(uint32_t number)
-      : number_(number), reader_(this), ownership_(&reader_.definitions()) {}
+  explicit ProcessFacts(uint32_t number);
+  ~ProcessFacts() override;
+  ProcessFacts(const ProcessFacts&) = delete;
+  ProcessFacts& operator=(const ProcessFacts&) = delete;
 
   // Of which attempt of its run it is. REQUIRES: nothing was consumed yet, or
   // it is the same as before.
@@ -87,41 +90,32 @@ class ProcessFacts : private EventVisitor {
   // When the last event was, by the clock of the process's machine.
   uint64_t now_us() const { return reader_.now_us(); }
   const Clock& clock() const { return clock_; }
-  const Autocast& autocast() const { return autocast_; }
-  const WrapperCalls& wrapper_calls() const { return wrapper_calls_; }
-  const ModuleModes& module_modes() const { return module_modes_; }
-  const TrainingModes& training_modes() const { return training_modes_; }
-  const FrozenModes& frozen_modes() const { return frozen_modes_; }
-  const AccumulatedMeans& accumulated_means() const {
-    return accumulated_means_;
-  }
-  const Observations& observations() const { return observations_; }
-  const Sight& sight() const { return sight_.sight(); }
-  const ClippedGradients& clipped_gradients() const {
-    return clipped_gradients_;
-  }
-  const BlamedCalls& blamed_calls() const { return blamed_calls_; }
-  const RandomDraws& random_draws() const { return random_draws_; }
-  const LoaderPasses& loader_passes() const { return loader_passes_; }
-  const GradScaling& grad_scaling() const { return grad_scaling_; }
-  const RowChanges& row_changes() const { return row_changes_; }
+  // What trackers keep; each one's header says what that is.
+  const Autocast& autocast() const;
+  const WrapperCalls& wrapper_calls() const;
+  const ModuleModes& module_modes() const;
+  const TrainingModes& training_modes() const;
+  const FrozenModes& frozen_modes() const;
+  const AccumulatedMeans& accumulated_means() const;
+  const Observations& observations() const;
+  const Sight& sight() const;
+  const ClippedGradients& clipped_gradients() const;
+  const BlamedCalls& blamed_calls() const;
+  const RandomDraws& random_draws() const;
+  const LoaderPasses& loader_passes() const;
+  const GradScaling& grad_scaling() const;
+  const RowChanges& row_changes() const;
   // Null: not known.
   const char* stage() const { return stage_.name(); }
   const Ownership& ownership() const { return ownership_; }
   // Null before its first state record.
-  const VariableState* Variable(uint32_t id) const {
-    return variables_.Find(id);
-  }
-  const std::unordered_map<uint32_t, VariableState>& variables() const {
-    return variables_.all();
-  }
+  const VariableState* Variable(uint32_t id) const;
+  const std::unordered_map<uint32_t, VariableState>& variables() const;
   // Do training forwards write this buffer, in the variable's module or in
   // another of its class?
-  bool IsWrittenByForwards(uint32_t variable) const {
-    return variables_.IsWrittenByForwards(variable);
-  }
+  bool IsWrittenByForwards(uint32_t variable) const;
   // What each optimizer was seen to do since its last step.
-  const OptimizerBooks& optimizer_books() const { return optimizer_books_; }
+  const OptimizerBooks& optimizer_books() const;
 
   // Gaps so far; windows compare it between their open and close.
   uint64_t gaps() const { return gaps_.count(); }
@@ -152,23 +146,6 @@ class ProcessFacts : private EventVisitor {
   void OnGap(const std::string& reason) override;
   void OnDefinition(RecordType type, uint32_t id) override;
 
-  // All trackers, in the order in which they take over an event and are saved:
-  // optimizer_books_ reads variables_ as the event leaves it. Not among them
-  // are recorded_ and gaps_, which trackers read and which are saved last; the
-  // clock, which at the end of a call comes after the observers; and the stage,
-  // which reads the clock's contexts.
-  auto Trackers() {
-    return std::tie(autocast_, wrapper_calls_, module_modes_, training_modes_,
-                    random_draws_, loader_passes_, grad_scaling_, row_changes_,
-                    variables_, optimizer_books_, frozen_modes_,
-                    accumulated_means_, observations_, clipped_gradients_,
-                    sight_, blamed_calls_);
-  }
-  template <typename Function>
-  void ForEachTracker(const Function& function) {
-    std::apply([&](auto&... tracker) { (function(tracker), ...); }, Trackers());
-  }
-
   const uint32_t number_;
   ProcessReader reader_;
   Ownership ownership_;
@@ -176,23 +153,10 @@ class ProcessFacts : private EventVisitor {
   Gaps gaps_;
   Clock clock_;
   StageTracker stage_;
-  const FactInputs inputs_{reader_.definitions(), ownership_, recorded_, gaps_};
-  Autocast autocast_{&inputs_};
-  WrapperCalls wrapper_calls_{&inputs_};
-  ModuleModes module_modes_{&inputs_};
-  TrainingModes training_modes_{&inputs_};
-  RandomDraws random_draws_{&inputs_};
-  LoaderPasses loader_passes_{&inputs_};
-  GradScaling grad_scaling_{&inputs_};
-  RowChanges row_changes_{&inputs_};
-  VariableStates variables_{&inputs_};
-  OptimizerBooks optimizer_books_{&inputs_, &variables_, &grad_scaling_};
-  FrozenModes frozen_modes_{&inputs_, &variables_};
-  AccumulatedMeans accumulated_means_{&inputs_};
-  Observations observations_{&inputs_};
-  ClippedGradients clipped_gradients_{&inputs_};
-  SightTracker sight_{&inputs_};
-  BlamedCalls blamed_calls_{&inputs_};
+  // All but recorded_ and gaps_, which trackers read and which are saved last;
+  // the clock, which at the end of a call comes after the observers; and the
+  // stage, which reads the clock's contexts.
+  const std::unique_ptr<Trackers> trackers_;
   std::optional<uint32_t> attempt_;
   std::optional<int32_t> rank_;
   int32_t world_ = 0;

@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "invariants/facts/fact.h"
+#include "invariants/facts/optimizer_books.h"
+#include "invariants/facts/variable_state.h"
 #include "invariants/testing/trace_builder.h"
 
 namespace traincheck {

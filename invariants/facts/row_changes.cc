@@ -82,4 +82,10 @@ Tri RowChanges::WithoutGrad(uint32_t parameter) const {
   return all ? Tri::kNo : Tri::kUnknown;
 }
 
+void RowChanges::Fields(Archive& archive) { archive(parameters_); }
+
+void RowChanges::Parameter::Fields(Archive& archive) {
+  archive(rows, before, zero, compared, changed);
+}
+
 }  // namespace traincheck

@@ -31,7 +31,7 @@ class RowChanges final : public FactTracker {
   // In the last step of its optimizer.
   Tri WithoutGrad(uint32_t parameter) const;
 
-  void Fields(Archive& archive) override { archive(parameters_); }
+  void Fields(Archive& archive) override;
 
  private:
   struct Parameter {
@@ -42,9 +42,7 @@ class RowChanges final : public FactTracker {
     bool changed = false;  // one without a gradient
 
     void Compare(const RowsEvent& event);
-    void Fields(Archive& archive) {
-      archive(rows, before, zero, compared, changed);
-    }
+    void Fields(Archive& archive);
   };
 
   std::map<uint32_t, Parameter> parameters_;  // by variable

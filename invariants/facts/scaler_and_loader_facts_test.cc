@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "invariants/facts/loader_passes.h"
 #include "invariants/facts/named_facts_for_testing.h"
 
 namespace traincheck {

@@ -146,4 +146,10 @@ std::string Sight::LimitOf(const std::string& fact) const {
   return "";
 }
 
+void Sight::Fields(Archive& archive) {
+  archive(periods_, looks_, planned_, limits_);
+}
+
+void SightTracker::Fields(Archive& archive) { archive(sight_); }
+
 }  // namespace traincheck

@@ -39,9 +39,7 @@ class Sight {
   }
 
   void OnScalar(const ScalarEvent& event);
-  void Fields(Archive& archive) {
-    archive(periods_, looks_, planned_, limits_);
-  }
+  void Fields(Archive& archive);
 
   // Up to which version; 0: it said nothing.
   uint32_t looks() const { return looks_; }
@@ -82,7 +80,7 @@ class SightTracker final : public FactTracker {
   using FactTracker::FactTracker;
 
   void OnScalar(const ScalarEvent& event) override { sight_.OnScalar(event); }
-  void Fields(Archive& archive) override { archive(sight_); }
+  void Fields(Archive& archive) override;
 
   const Sight& sight() const { return sight_; }
 

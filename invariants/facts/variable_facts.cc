@@ -4,6 +4,13 @@
 
 #include "absl/strings/match.h"
 #include "invariants/facts/fact.h"
+#include "invariants/facts/optimizer_books.h"
+#include "invariants/facts/ownership.h"
+#include "invariants/facts/process_facts.h"
+#include "invariants/facts/row_changes.h"
+#include "invariants/facts/variable_state.h"
+#include "invariants/trace/definitions.h"
+#include "proto/record_format.h"
 
 namespace traincheck {
 

@@ -187,4 +187,14 @@ void VariableState::Forget() {
   data_writer_ = grad_writer_ = {};
 }
 
+void Writer::Fields(Archive& archive) { archive(function, site); }
+
+void VariableState::Fields(Archive& archive) {
+  archive(data_, grad_, pre_step_data_, trainable_, changed_in_step_, has_grad_,
+          nonzero_, finite_, in_step_, got_grad_, grad_written_, forgotten_,
+          first_, updated_, at_forward_, forward_writes_, loaded_, loaded_kept_,
+          after_step_, after_step_before_, kept_, overwritten_, data_writer_,
+          grad_writer_);
+}
+
 }  // namespace traincheck

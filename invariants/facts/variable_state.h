@@ -28,7 +28,7 @@ struct Writer {
   uint32_t function = 0;
   uint32_t site = 0;
   bool operator==(const Writer& other) const = default;
-  void Fields(Archive& archive) { archive(function, site); }
+  void Fields(Archive& archive);
 };
 
 class VariableState {
@@ -48,13 +48,7 @@ class VariableState {
   void MayBeLoaded() { after_step_.reset(); }
   void Forget();
 
-  void Fields(Archive& archive) {
-    archive(data_, grad_, pre_step_data_, trainable_, changed_in_step_,
-            has_grad_, nonzero_, finite_, in_step_, got_grad_, grad_written_,
-            forgotten_, first_, updated_, at_forward_, forward_writes_, loaded_,
-            loaded_kept_, after_step_, after_step_before_, kept_, overwritten_,
-            data_writer_, grad_writer_);
-  }
+  void Fields(Archive& archive);
 
   // Digest of the tensor; of its gradient, kNoGradientDigest for None.
   std::optional<uint64_t> data() const { return data_; }

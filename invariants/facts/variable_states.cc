@@ -78,4 +78,8 @@ bool VariableStates::IsWrittenByForwards(uint32_t variable) const {
          written_by_forwards_.count(info->ClassRole()) != 0;
 }
 
+void VariableStates::Fields(Archive& archive) {
+  archive(written_by_forwards_, states_);
+}
+
 }  // namespace traincheck

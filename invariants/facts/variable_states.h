@@ -37,9 +37,7 @@ class VariableStates final : public FactTracker {
   }
   bool IsWrittenByForwards(uint32_t variable) const;
 
-  void Fields(Archive& archive) override {
-    archive(written_by_forwards_, states_);
-  }
+  void Fields(Archive& archive) override;
 
  private:
   // Class of the module and name in it, of buffers.

@@ -3,8 +3,11 @@
 #include <set>
 #include <string>
 
+#include "invariants/facts/blamed_calls.h"
+#include "invariants/facts/observations.h"
 #include "invariants/rules/verdicts.h"
 #include "invariants/rules/words.h"
+#include "invariants/trace/events.h"
 
 namespace traincheck {
 namespace {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "invariants/facts/process_facts.h"
 #include "invariants/testing/trace_builder.h"
 
 namespace traincheck {

@@ -1,6 +1,7 @@
 #include "invariants/rules/fact_rules.h"
 
 #include "invariants/facts/fact_value.h"
+#include "invariants/facts/process_facts.h"
 
 namespace traincheck {
 

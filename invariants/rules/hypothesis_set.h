@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "invariants/facts/process_facts.h"
 #include "invariants/rules/relation.h"
 
 namespace traincheck {

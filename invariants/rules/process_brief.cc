@@ -19,4 +19,12 @@ std::string ProcessBrief::Name() const {
   return NameOfProcess(number, place.rank);
 }
 
+void ProcessPlace::Fields(Archive& archive) {
+  archive(attempt, rank, world, is_worker);
+}
+
+void ProcessBrief::Fields(Archive& archive) {
+  archive(place, step, was_lost, gap_reason);
+}
+
 }  // namespace traincheck

@@ -23,7 +23,7 @@ struct ProcessPlace {
 
   static ProcessPlace Of(const ProcessFacts& facts);
   bool trains() const { return rank.has_value() && !is_worker; }
-  void Fields(Archive& archive) { archive(attempt, rank, world, is_worker); }
+  void Fields(Archive& archive);
 };
 
 struct ProcessBrief {
@@ -39,7 +39,7 @@ struct ProcessBrief {
   // "rank 1", or "process 4" if its place is not known.
   std::string Name() const;
   // All but its number and its sight.
-  void Fields(Archive& archive) { archive(place, step, was_lost, gap_reason); }
+  void Fields(Archive& archive);
 };
 
 }  // namespace traincheck

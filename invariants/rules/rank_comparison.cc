@@ -206,4 +206,8 @@ const ReplicaGroupInfo* ComparableGroup(const ProcessFacts& facts,
   return group;
 }
 
+void RankComparison::Fields(Archive& archive) {
+  archive(names_, writers_, join_);
+}
+
 }  // namespace traincheck

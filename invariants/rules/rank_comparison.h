@@ -65,7 +65,7 @@ class RankComparison : public JoinedRanks {
     Add(facts, std::vector<size_t>{rule}, window);
   }
 
-  void Fields(Archive& archive) { archive(names_, writers_, join_); }
+  void Fields(Archive& archive);
 
  private:
   ReplicaWindow Numbered(const ProcessFacts& facts, const RankWindow& window);

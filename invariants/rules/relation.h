@@ -17,8 +17,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "invariants/facts/process_facts.h"
+#include "invariants/facts/process_observer.h"
 #include "invariants/rules/rule.h"
+#include "invariants/trace/archive.h"
 
 namespace traincheck {
 

@@ -233,4 +233,22 @@ void ReplicaJoin::Tell(const ReplicaUnit& unit, State* state, uint64_t index,
   listener_->OnJudged(unit, judged);
 }
 
+void ReplicaValue::Fields(Archive& archive) {
+  archive(variable, writer, digest);
+}
+
+void ReplicaWindow::Fields(Archive& archive) {
+  archive(step, values, shown, unknown);
+}
+
+void ReplicaUnit::Fields(Archive& archive) {
+  archive(attempt, rule, ranks, ordinal);
+}
+
+void ReplicaJoin::Window::Fields(Archive& archive) { archive(members, told); }
+
+void ReplicaJoin::State::Fields(Archive& archive) {
+  archive(open, progress, last, has_last);
+}
+
 }  // namespace traincheck

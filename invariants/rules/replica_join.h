@@ -34,7 +34,7 @@ struct ReplicaValue {
   uint32_t writer = 0;
   uint64_t digest = 0;
 
-  void Fields(Archive& archive) { archive(variable, writer, digest); }
+  void Fields(Archive& archive);
 };
 
 // What one member says of a window.
@@ -46,7 +46,7 @@ struct ReplicaWindow {
   std::map<uint32_t, std::string> shown = {};
   std::string unknown;  // why something is missing; "": nothing is
 
-  void Fields(Archive& archive) { archive(step, values, shown, unknown); }
+  void Fields(Archive& archive);
 };
 
 using ReplicaMembers = absl::btree_map<int32_t, ReplicaWindow>;  // by rank
@@ -65,7 +65,7 @@ struct ReplicaUnit {
     return ranks < other.ranks;
   }
 
-  void Fields(Archive& archive) { archive(attempt, rule, ranks, ordinal); }
+  void Fields(Archive& archive);
 };
 
 // A window judged. `members` are those that were in.
@@ -120,7 +120,7 @@ class ReplicaJoin {
     // Of all members that are in; none: to be found.
     std::optional<Comparison> comparison;
 
-    void Fields(Archive& archive) { archive(members, told); }
+    void Fields(Archive& archive);
   };
   struct State {
     std::map<uint64_t, Window> open;
@@ -132,7 +132,7 @@ class ReplicaJoin {
     // Of the ranks, those before it have ended.
     size_t ended = 0;
 
-    void Fields(Archive& archive) { archive(open, progress, last, has_last); }
+    void Fields(Archive& archive);
   };
   // Attempt and rank -> number of the reason.
   using Ended = absl::btree_map<std::pair<uint32_t, int32_t>, uint32_t>;

@@ -1,5 +1,6 @@
 #include "invariants/rules/state_block.h"
 
+#include "invariants/facts/variable_state.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {
@@ -185,6 +186,18 @@ void StateBlocks::AddUnrecorded(const ProcessFacts& facts, StateBlock* block) {
   if (const auto* group = GroupOfWrapper(facts, block->object, &ordinal)) {
     for (const uint32_t variable : group->variables) add(variable);
   }
+}
+
+void BlockEntry::Fields(Archive& archive) {
+  archive(variable, data, grad, data_writer, grad_writer);
+}
+
+void StateBlock::Fields(Archive& archive) {
+  archive(point, ring, call, object, ordinal, index, step, entries, broken);
+}
+
+void StateBlocks::Open::Fields(Archive& archive) {
+  archive(gaps, recorded, blocks);
 }
 
 }  // namespace traincheck

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "invariants/facts/process_facts.h"
+#include "invariants/facts/variable_state.h"
 
 namespace traincheck {
 
@@ -24,9 +25,7 @@ struct BlockEntry {
   Writer data_writer;
   Writer grad_writer;
 
-  void Fields(Archive& archive) {
-    archive(variable, data, grad, data_writer, grad_writer);
-  }
+  void Fields(Archive& archive);
 };
 
 struct StateBlock {
@@ -43,9 +42,7 @@ struct StateBlock {
   std::vector<BlockEntry> entries;
   std::string broken;  // why it cannot be judged; "": it can
 
-  void Fields(Archive& archive) {
-    archive(point, ring, call, object, ordinal, index, step, entries, broken);
-  }
+  void Fields(Archive& archive);
 };
 
 // The replica group whose wrapper this object is, and its place among the
@@ -73,7 +70,7 @@ class StateBlocks : public ProcessObserver {
     RecordedSince recorded;
     std::vector<StateBlock> blocks;  // by point; one at least
 
-    void Fields(Archive& archive) { archive(gaps, recorded, blocks); }
+    void Fields(Archive& archive);
   };
   void Close(const ProcessFacts& facts, const std::string& broken, Open open);
   // What a block would hold had its step been sampled.

@@ -200,4 +200,13 @@ uint64_t Clock::SkippedSteps(uint32_t optimizer) const {
   return found == optimizers_.end() ? 0 : found->second.skipped;
 }
 
+void Clock::Fields(Archive& archive) {
+  archive(rules_, expected_, told_, synced_, ended_, steps_begun_,
+          disagreements_, optimizers_, contexts_, epochs_);
+}
+
+void Clock::OptimizerClock::Fields(Archive& archive) {
+  archive(steps, skipped, known);
+}
+
 }  // namespace traincheck

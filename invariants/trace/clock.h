@@ -53,17 +53,14 @@ class Clock {
   uint64_t disagreements() const { return disagreements_; }
   const CallContexts& contexts() const { return contexts_; }
 
-  void Fields(Archive& archive) {
-    archive(rules_, expected_, told_, synced_, ended_, steps_begun_,
-            disagreements_, optimizers_, contexts_, epochs_);
-  }
+  void Fields(Archive& archive);
 
  private:
   struct OptimizerClock {
     uint64_t steps = 0;
     uint64_t skipped = 0;
     bool known = true;
-    void Fields(Archive& archive) { archive(steps, skipped, known); }
+    void Fields(Archive& archive);
   };
   OptimizerClock& Find(uint32_t optimizer);
   void OnSkeletonCall(const Call& call);

@@ -135,4 +135,17 @@ void DeferredDigests::Complete(const RecordReader& record,
   if (!unreadable) event->content &= static_cast<uint8_t>(~kUnreadable);
 }
 
+void DeferredDigests::Fields(Archive& archive) {
+  archive(held_, digests_, batches_, quiet_);
+  if (archive.reading()) FindNumbers();
+}
+
+void DeferredDigests::Held::Fields(Archive& archive) {
+  archive(batch, complete);
+}
+
+void DeferredDigests::Came::Fields(Archive& archive) {
+  archive(digest, flags, batches);
+}
+
 }  // namespace traincheck

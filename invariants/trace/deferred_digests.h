@@ -58,10 +58,7 @@ class DeferredDigests {
   // REQUIRES: the record is one of the batch that is being read.
   void Complete(const RecordReader& record, StateEvent* event) const;
 
-  void Fields(Archive& archive) {
-    archive(held_, digests_, batches_, quiet_);
-    if (archive.reading()) FindNumbers();
-  }
+  void Fields(Archive& archive);
 
  private:
   struct Held {
@@ -69,14 +66,14 @@ class DeferredDigests {
     std::vector<uint64_t> numbers;  // of the digests that it needs
     size_t complete = 0;            // so many of them are known to be there
 
-    void Fields(Archive& archive) { archive(batch, complete); }
+    void Fields(Archive& archive);
   };
   struct Came {
     uint64_t digest = 0;
     uint64_t flags = 0;    // DeferredFlag
     uint64_t batches = 0;  // with which batch it came
 
-    void Fields(Archive& archive) { archive(digest, flags, batches); }
+    void Fields(Archive& archive);
   };
 
   // Of the digests that a batch waits for. Takes over those that it brings.

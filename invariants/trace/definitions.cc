@@ -437,4 +437,40 @@ std::vector<std::string> ProcessDefinitions::CallersOf(uint32_t site) const {
   return callers;
 }
 
+void FunctionInfo::Fields(Archive& archive) {
+  archive(name, category, roles, parameters);
+}
+
+void ObjectInfo::Fields(Archive& archive) {
+  archive(class_name, bases, kind, path, root, wrapped);
+}
+
+void VariableInfo::Fields(Archive& archive) {
+  archive(name, root_class, owner_class, root, kind, trainable, identity_epoch,
+          dtype, shape, alias_group, shadow_of, attributes);
+}
+
+void ReplicaGroupInfo::Fields(Archive& archive) {
+  archive(evidence, wrapper, ranks, variables);
+}
+
+void ProcessGroupInfo::Fields(Archive& archive) {
+  archive(name, backend, ranks, mesh, mesh_dimension, mesh_name);
+}
+
+void ProcessInfo::Fields(Archive& archive) {
+  archive(kind, attempt, host, pid, start_ticks, worker, owner_pid, owner_ticks,
+          pass_seed, owner_step);
+}
+
+void ProcessDefinitions::Fields(Archive& archive) {
+  archive(strings_, functions_, sites_, objects_, variables_, holds_, groups_,
+          process_groups_, process_);
+  if (archive.reading()) bytes_ = CountBytes();
+}
+
+void ProcessDefinitions::SiteInfo::Fields(Archive& archive) {
+  archive(file, line, function, caller);
+}
+
 }  // namespace traincheck

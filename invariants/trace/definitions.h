@@ -27,7 +27,7 @@ struct FunctionInfo {
   // The fields that name the parameters which calls tell: see call_values.h.
   std::string parameters = {};
 
-  void Fields(Archive& archive) { archive(name, category, roles, parameters); }
+  void Fields(Archive& archive);
 };
 
 struct ObjectInfo {
@@ -38,9 +38,7 @@ struct ObjectInfo {
   uint32_t root = 0;     // 0: it is a root itself, or not known
   uint32_t wrapped = 0;  // 0: wraps nothing
 
-  void Fields(Archive& archive) {
-    archive(class_name, bases, kind, path, root, wrapped);
-  }
+  void Fields(Archive& archive);
 };
 
 struct VariableInfo {
@@ -68,10 +66,7 @@ struct VariableInfo {
     return owner_class + "." + name.substr(name.rfind('.') + 1);
   }
 
-  void Fields(Archive& archive) {
-    archive(name, root_class, owner_class, root, kind, trainable,
-            identity_epoch, dtype, shape, alias_group, shadow_of, attributes);
-  }
+  void Fields(Archive& archive);
 };
 
 struct ReplicaGroupInfo {
@@ -80,9 +75,7 @@ struct ReplicaGroupInfo {
   std::vector<int32_t> ranks;  // sorted
   std::vector<uint32_t> variables;
 
-  void Fields(Archive& archive) {
-    archive(evidence, wrapper, ranks, variables);
-  }
+  void Fields(Archive& archive);
 };
 
 struct ProcessGroupInfo {
@@ -94,9 +87,7 @@ struct ProcessGroupInfo {
   uint32_t mesh_dimension = 0;
   std::string mesh_name;  // of the dimension; "": it has none
 
-  void Fields(Archive& archive) {
-    archive(name, backend, ranks, mesh, mesh_dimension, mesh_name);
-  }
+  void Fields(Archive& archive);
 };
 
 struct ProcessInfo {
@@ -112,10 +103,7 @@ struct ProcessInfo {
   std::optional<uint64_t> pass_seed;   // equal for the workers of one pass
   std::optional<uint64_t> owner_step;  // that was open when it was forked
 
-  void Fields(Archive& archive) {
-    archive(kind, attempt, host, pid, start_ticks, worker, owner_pid,
-            owner_ticks, pass_seed, owner_step);
-  }
+  void Fields(Archive& archive);
 };
 
 // What the definitions of a process may take, about, in memory. The agent's own
@@ -170,11 +158,7 @@ class ProcessDefinitions {
   }
   const ProcessInfo& process() const { return process_; }
 
-  void Fields(Archive& archive) {
-    archive(strings_, functions_, sites_, objects_, variables_, holds_, groups_,
-            process_groups_, process_);
-    if (archive.reading()) bytes_ = CountBytes();
-  }
+  void Fields(Archive& archive);
 
  private:
   struct Parsed;
@@ -197,7 +181,7 @@ class ProcessDefinitions {
     uint64_t line = 0;
     std::string function;
     uint32_t caller = 0;  // a site; 0: none
-    void Fields(Archive& archive) { archive(file, line, function, caller); }
+    void Fields(Archive& archive);
   };
 
   std::unordered_map<uint32_t, std::string> strings_;

@@ -454,4 +454,14 @@ void ProcessReader::Scalar(const RecordReader& record) {
                       scalar.value});
 }
 
+void ProcessReader::Fields(Archive& archive) {
+  archive(definitions_);
+  archive.set_table(&definitions_);
+  archive(rings_, missed_, now_us_, deferred_);
+}
+
+void ProcessReader::Ring::Fields(Archive& archive) {
+  archive(position, time_us, next_call, dropped, resync, open);
+}
+
 }  // namespace traincheck

@@ -44,11 +44,7 @@ class ProcessReader {
   uint64_t now_us() const { return now_us_; }
 
   // Leaves the archive with this process's definitions.
-  void Fields(Archive& archive) {
-    archive(definitions_);
-    archive.set_table(&definitions_);
-    archive(rings_, missed_, now_us_, deferred_);
-  }
+  void Fields(Archive& archive);
 
  private:
   // What is known of one ring between batches.
@@ -60,9 +56,7 @@ class ProcessReader {
     bool resync = false;  // records were missing: open calls are in doubt
     std::vector<Call> open;
 
-    void Fields(Archive& archive) {
-      archive(position, time_us, next_call, dropped, resync, open);
-    }
+    void Fields(Archive& archive);
   };
 
   // One slice while its batch is merged.

@@ -17,7 +17,10 @@
 
 #include "invariants/facts/fact.h"
 #include "invariants/facts/fact_value.h"
+#include "invariants/facts/loader_passes.h"
+#include "invariants/facts/process_facts.h"
 #include "invariants/testing/random_run.h"
+#include "invariants/trace/events.h"
 #include "tests/clocks/rings.h"
 
 namespace traincheck {

@@ -3,9 +3,11 @@
 #include <map>
 #include <string>
 
+#include "invariants/facts/process_facts.h"
 #include "invariants/rules/calls_across_ranks.h"
 #include "invariants/rules/function_match.h"
 #include "invariants/rules/plain_value.h"
+#include "invariants/trace/call_category.h"
 #include "invariants/trace/call_values.h"
 
 namespace traincheck {

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "base/json_reader.h"
 #include "invariants/facts/fact_value.h"
+#include "invariants/facts/loader_passes.h"
 #include "invariants/rules/blame.h"
 #include "invariants/rules/fact_needs.h"
 #include "invariants/rules/fact_rules.h"

@@ -11,7 +11,9 @@
 
 #include "base/hash.h"
 #include "base/json_reader.h"
+#include "invariants/facts/process_facts.h"
 #include "invariants/rules/spec_relation.h"
+#include "invariants/trace/definitions.h"
 
 namespace traincheck {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json_reader.h"
+#include "invariants/facts/autocast.h"
 #include "invariants/rules/function_match.h"
 #include "invariants/rules/process_relation.h"
 #include "invariants/rules/rules_of_functions.h"

@@ -214,4 +214,20 @@ void LateCalls::TellIfDeadlock(uint32_t number, Attempt* attempt) {
   listener_(told);
 }
 
+void SharedCall::Fields(Archive& archive) {
+  archive(kind, number, ranks, collective);
+}
+
+void LateCall::Fields(Archive& archive) {
+  archive(shared, function, site, step, brings, limit);
+}
+
+void LateCalls::Fields(Archive& archive) { archive(endings_, attempts_); }
+
+void LateCalls::Rank::Fields(Archive& archive) { archive(begun, ended); }
+
+void LateCalls::Attempt::Fields(Archive& archive) {
+  archive(world, ranks, late_now, late, told, told_deadlock);
+}
+
 }  // namespace traincheck

@@ -30,7 +30,7 @@ struct SharedCall {
   std::vector<int32_t> ranks = {};  // who is to make it, sorted
   bool collective = false;
 
-  void Fields(Archive& archive) { archive(kind, number, ranks, collective); }
+  void Fields(Archive& archive);
 };
 
 // A call that has not come back in time, as people are shown it.
@@ -42,9 +42,7 @@ struct LateCall {
   std::string brings;  // "torch.float32 [3]" of a collective; "": not known
   std::string limit;   // "10 s (its calls from there take 3 ms)"
 
-  void Fields(Archive& archive) {
-    archive(shared, function, site, step, brings, limit);
-  }
+  void Fields(Archive& archive);
 };
 
 // Who is where.
@@ -77,7 +75,7 @@ class LateCalls {
   // "ended in order in step 7"
   void EndRank(uint32_t attempt, int32_t rank, const std::string& how);
 
-  void Fields(Archive& archive) { archive(endings_, attempts_); }
+  void Fields(Archive& archive);
 
  private:
   using CallKey = std::pair<uint64_t, uint64_t>;  // kind, number
@@ -88,7 +86,7 @@ class LateCalls {
     std::vector<std::pair<uint64_t, uint64_t>> begun;
     std::optional<uint32_t> ended;  // in endings_
 
-    void Fields(Archive& archive) { archive(begun, ended); }
+    void Fields(Archive& archive);
   };
   struct Attempt {
     int32_t world = 0;
@@ -101,9 +99,7 @@ class LateCalls {
     std::map<uint64_t, uint64_t> told;  // by kind: the first number
     bool told_deadlock = false;
 
-    void Fields(Archive& archive) {
-      archive(world, ranks, late_now, late, told, told_deadlock);
-    }
+    void Fields(Archive& archive);
   };
 
   void TellLate(uint32_t number, Attempt* attempt, const SharedCall& call);

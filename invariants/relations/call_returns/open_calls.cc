@@ -139,4 +139,10 @@ std::string BroughtBy(const ProcessFacts& facts, const OpenCall& open) {
   return "";
 }
 
+void OpenCall::Fields(Archive& archive) {
+  archive(number, waits, call, shared, step, since_us, timed, gaps, late);
+}
+
+void OpenCalls::Fields(Archive& archive) { archive(threads_, begun_, times_); }
+
 }  // namespace traincheck

@@ -30,9 +30,7 @@ struct OpenCall {
   uint64_t gaps = 0;      // of the process by then
   std::set<size_t> late;  // rules by which it is
 
-  void Fields(Archive& archive) {
-    archive(number, waits, call, shared, step, since_us, timed, gaps, late);
-  }
+  void Fields(Archive& archive);
 };
 
 class OpenCalls {
@@ -57,7 +55,7 @@ class OpenCalls {
     if (type == RecordType::kProcessGroupDef) groups_.clear();
   }
 
-  void Fields(Archive& archive) { archive(threads_, begun_, times_); }
+  void Fields(Archive& archive);
 
  private:
   // Calls that all ranks of a training make in the same order; not once

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/json_reader.h"
+#include "invariants/facts/optimizer_books.h"
+#include "invariants/rules/rank_comparison.h"
 #include "invariants/rules/rank_relation.h"
 
 namespace traincheck {

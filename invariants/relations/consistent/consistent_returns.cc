@@ -2,8 +2,10 @@
 
 #include <set>
 
+#include "invariants/facts/process_facts.h"
 #include "invariants/rules/calls_across_ranks.h"
 #include "invariants/rules/function_match.h"
+#include "invariants/trace/call_category.h"
 #include "invariants/trace/call_values.h"
 
 namespace traincheck {

@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/json_reader.h"
+#include "invariants/facts/optimizer_books.h"
 #include "invariants/relations/consistent/update_comparison.h"
 #include "invariants/rules/rank_groups.h"
 #include "invariants/rules/rank_relation.h"

@@ -170,4 +170,12 @@ Finding UpdateComparison::Describe(const ReplicaUnit& unit,
   return finding;
 }
 
+void UpdateComparison::Fields(Archive& archive) {
+  archive(names_, writers_, units_, join_);
+}
+
+void UpdateComparison::Unit::Fields(Archive& archive) {
+  archive(evidence, next, waiting, given_up);
+}
+
 }  // namespace traincheck

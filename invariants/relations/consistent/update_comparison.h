@@ -45,7 +45,7 @@ class UpdateComparison : public JoinedRanks {
   // grow.
   void Add(const ProcessFacts& facts, size_t rule, UpdateWindow window);
 
-  void Fields(Archive& archive) { archive(names_, writers_, units_, join_); }
+  void Fields(Archive& archive);
 
  private:
   // What is known of the windows of a unit.
@@ -55,9 +55,7 @@ class UpdateComparison : public JoinedRanks {
     uint64_t waiting = 0;   // windows that are not judged
     bool given_up = false;
 
-    void Fields(Archive& archive) {
-      archive(evidence, next, waiting, given_up);
-    }
+    void Fields(Archive& archive);
   };
 
   void OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) override;

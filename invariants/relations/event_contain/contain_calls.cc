@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "invariants/facts/variable_state.h"
 #include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/plain_value.h"
 #include "invariants/trace/call_values.h"

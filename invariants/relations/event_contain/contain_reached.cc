@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "invariants/facts/optimizer_books.h"
+#include "invariants/facts/variable_state.h"
 #include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/relations/event_contain/result_users.h"
 #include "invariants/rules/words.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "invariants/facts/variable_state.h"
 #include "invariants/rules/words.h"
 
 namespace traincheck {

@@ -4,6 +4,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "invariants/facts/optimizer_books.h"
+#include "invariants/facts/ownership.h"
+#include "invariants/facts/variable_state.h"
 #include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/words.h"
 

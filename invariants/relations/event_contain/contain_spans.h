@@ -10,6 +10,7 @@
 #ifndef TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_SPANS_H_
 #define TRAINCHECK_INVARIANTS_RELATIONS_EVENT_CONTAIN_CONTAIN_SPANS_H_
 
+#include "invariants/facts/ownership.h"
 #include "invariants/relations/event_contain/contain_spec.h"
 #include "invariants/rules/relation.h"
 

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "invariants/facts/optimizer_books.h"
+#include "invariants/facts/variable_state.h"
 #include "invariants/relations/event_contain/contain_rules.h"
 #include "invariants/rules/blame.h"
 #include "invariants/rules/words.h"

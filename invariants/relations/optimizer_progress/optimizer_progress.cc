@@ -6,8 +6,11 @@
 #include <vector>
 
 #include "base/json_reader.h"
+#include "invariants/facts/process_facts.h"
+#include "invariants/facts/variable_state.h"
 #include "invariants/rules/process_relation.h"
 #include "invariants/rules/verdicts.h"
+#include "invariants/trace/call_category.h"
 
 namespace traincheck {
 

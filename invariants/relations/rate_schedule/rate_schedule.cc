@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "base/json_reader.h"
+#include "invariants/facts/optimizer_books.h"
+#include "invariants/facts/ownership.h"
+#include "invariants/facts/process_facts.h"
 #include "invariants/relations/rate_schedule/rate_course.h"
 #include "invariants/rules/process_relation.h"
 #include "invariants/rules/verdicts.h"

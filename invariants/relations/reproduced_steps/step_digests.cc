@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/hash.h"
+#include "invariants/facts/optimizer_books.h"
 
 namespace traincheck {
 
@@ -129,6 +130,11 @@ std::optional<StepDigest> StepDigests::Ended(const ProcessFacts& facts,
                        with_gradient_.contains(held.variable);
   }
   return digest;
+}
+
+void StepDigests::Fields(Archive& archive) {
+  archive(generators_, used_, rows_, step_ring_, step_call_, weights_,
+          gradients_, with_weight_, with_gradient_);
 }
 
 }  // namespace traincheck

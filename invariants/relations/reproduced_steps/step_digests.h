@@ -46,10 +46,7 @@ class StepDigests {
   // that never calls numpy's need not seed it.
   std::map<std::string, uint64_t> UsedGenerators() const;
 
-  void Fields(Archive& archive) {
-    archive(generators_, used_, rows_, step_ring_, step_call_, weights_,
-            gradients_, with_weight_, with_gradient_);
-  }
+  void Fields(Archive& archive);
 
  private:
   void OnGenerator(const StateEvent& event);

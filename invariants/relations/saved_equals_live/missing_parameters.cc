@@ -135,4 +135,8 @@ std::vector<uint32_t> MissingOfOptimizers(
   return result;
 }
 
+void SavedPart::Fields(Archive& archive) {
+  archive(root, saved, live, digests);
+}
+
 }  // namespace traincheck

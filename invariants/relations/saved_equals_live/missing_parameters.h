@@ -20,7 +20,7 @@ struct SavedPart {
   Digests live;                     // of all variables, when they were saved
   std::set<uint64_t> digests = {};  // of all that is there, whatever its name
 
-  void Fields(Archive& archive) { archive(root, saved, live, digests); }
+  void Fields(Archive& archive);
 };
 
 // Parameters of the root that are live, are not saved, under their names or

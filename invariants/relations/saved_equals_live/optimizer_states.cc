@@ -85,4 +85,8 @@ OptimizerStates FindOptimizerStates(const std::vector<SavedEntry>& entries) {
   return result;
 }
 
+void OptimizerStates::Fields(Archive& archive) {
+  archive(states, holds_weights);
+}
+
 }  // namespace traincheck

@@ -21,7 +21,7 @@ struct OptimizerStates {
   // Beside them lie tensors that may be weights.
   bool holds_weights = false;
 
-  void Fields(Archive& archive) { archive(states, holds_weights); }
+  void Fields(Archive& archive);
 };
 
 OptimizerStates FindOptimizerStates(const std::vector<SavedEntry>& entries);

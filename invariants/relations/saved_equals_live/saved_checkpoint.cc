@@ -62,4 +62,8 @@ void SavedCheckpoints::Fields(Archive& archive) {
   archive(open_, before_, saved_);
 }
 
+void SavedCheckpoint::Fields(Archive& archive) {
+  archive(call, number, gaps, left_out, entries, live);
+}
+
 }  // namespace traincheck

@@ -25,9 +25,7 @@ struct SavedCheckpoint {
   Digests live;
   std::string broken;  // why it cannot be judged; "": it can
 
-  void Fields(Archive& archive) {
-    archive(call, number, gaps, left_out, entries, live);
-  }
+  void Fields(Archive& archive);
 };
 
 // Which of the two.

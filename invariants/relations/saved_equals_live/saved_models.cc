@@ -148,4 +148,8 @@ std::vector<std::string> FullNames(const ProcessDefinitions& definitions,
   return names;
 }
 
+void SavedEntry::Fields(Archive& archive) {
+  archive(key, dtype, shape, digest, variable);
+}
+
 }  // namespace traincheck

@@ -27,9 +27,7 @@ struct SavedEntry {
   std::optional<uint64_t> digest;  // nullopt: no tensor, or not readable
   uint32_t variable = 0;           // in whose storage it lies; 0: in none
 
-  void Fields(Archive& archive) {
-    archive(key, dtype, shape, digest, variable);
-  }
+  void Fields(Archive& archive);
 };
 
 enum class SavedAs {

@@ -2,6 +2,7 @@
 
 #include "base/json_reader.h"
 #include "invariants/facts/fact.h"
+#include "invariants/facts/variable_state.h"
 #include "invariants/rules/fact_needs.h"
 
 namespace traincheck {

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "invariants/facts/optimizer_books.h"
+#include "invariants/facts/tri.h"
+
 namespace traincheck {
 
 void DueUpdates::OnStepClosed(const ProcessFacts& facts) {
@@ -47,5 +50,7 @@ Tri DueUpdates::IsDue(const ProcessFacts& facts, uint32_t variable) {
   }
   return due;
 }
+
+void DueUpdates::Fields(Archive& archive) { archive(stepped_, steps_); }
 
 }  // namespace traincheck

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "invariants/facts/process_facts.h"
+#include "invariants/facts/tri.h"
 
 namespace traincheck {
 
@@ -26,7 +27,7 @@ class DueUpdates {
   // or its learning rate is.
   Tri IsDue(const ProcessFacts& facts, uint32_t variable);
 
-  void Fields(Archive& archive) { archive(stepped_, steps_); }
+  void Fields(Archive& archive);
 
  private:
   std::map<uint32_t, Tri> stepped_;  // in the last step, by optimizer

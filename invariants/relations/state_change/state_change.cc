@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "invariants/facts/variable_state.h"
 #include "invariants/relations/state_change/change_spec.h"
 #include "invariants/relations/state_change/step_end_changes.h"
 #include "invariants/rules/process_relation.h"

@@ -1,5 +1,8 @@
 #include "invariants/relations/state_change/step_end_changes.h"
 
+#include "invariants/facts/tri.h"
+#include "invariants/relations/state_change/due_updates.h"
+
 namespace traincheck {
 
 std::optional<StepChange> StepEndChanges::OnState(const ProcessFacts& facts,
@@ -44,6 +47,14 @@ std::optional<StepChange> StepEndChanges::OnState(const ProcessFacts& facts,
       changed_before_ + changed_now_ > (change.changed == Tri::kYes ? 1 : 0);
   changed_now_ += change.changed == Tri::kYes;
   return change;
+}
+
+void StepEndChanges::Fields(Archive& archive) {
+  archive(due_, step_, changed_before_, changed_now_, last_);
+}
+
+void StepEndChanges::Last::Fields(Archive& archive) {
+  archive(data, step, gaps);
 }
 
 }  // namespace traincheck

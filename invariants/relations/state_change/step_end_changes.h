@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "invariants/facts/tri.h"
 #include "invariants/relations/state_change/due_updates.h"
 
 namespace traincheck {
@@ -34,16 +35,14 @@ class StepEndChanges {
   std::optional<StepChange> OnState(const ProcessFacts& facts,
                                     const StateEvent& event);
 
-  void Fields(Archive& archive) {
-    archive(due_, step_, changed_before_, changed_now_, last_);
-  }
+  void Fields(Archive& archive);
 
  private:
   struct Last {
     std::optional<uint64_t> data;
     uint64_t step = 0;
     uint64_t gaps = 0;
-    void Fields(Archive& archive) { archive(data, step, gaps); }
+    void Fields(Archive& archive);
   };
 
   DueUpdates due_;
