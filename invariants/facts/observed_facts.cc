@@ -75,6 +75,7 @@ constexpr char kNewTerm[] = "loss.term_without_graph";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
 constexpr char kDivergenceApart[] = "loss.divergence_scaled_apart";
+constexpr char kHandSteps[] = "loss.hand_steps_add_up";
 constexpr char kVarianceConfused[] = "loss.variance_confused";
 constexpr char kDividedTwice[] = "loss.divided_twice";
 constexpr char kKeepsIgnored[] = "loss.keeps_ignored";
@@ -291,6 +292,12 @@ std::vector<Fact> OfVariations() {
           "the error and the divergence of a variational encoder are sums over "
           "a sample's numbers",
           23),
+      CallRow<kHandSteps>(
+          "the program has changed the parameters itself, and the gradients of "
+          "the backwards before are still there",
+          "gradients are cleared after the program has changed the parameters "
+          "itself",
+          24),
   };
 }
 

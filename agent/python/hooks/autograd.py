@@ -8,6 +8,7 @@ import torch
 
 from _traincheck.findings import Findings
 from _traincheck.frozen_zeros import NAME as FROZEN_ZEROS
+from _traincheck.hand_steps import NAME as HAND_STEPS
 from _traincheck.loss_graph import roots_of
 from _traincheck.loss_lines import causes_of
 from _traincheck.masked_rows import NAME as MASKED_ROWS
@@ -73,6 +74,8 @@ class _Backward:
     def _look_at_terms(self, args: Args, kwargs: Kwargs) -> None:
         watch = self._watch
         optimizers = watch.holds.optimizers()
+        if not optimizers:
+            self._say(HAND_STEPS, watch.hand_steps.backward_begins())
         here = watch.new_terms.asks()
         if here is not None:
             roots = roots_of(args, kwargs)
@@ -109,6 +112,8 @@ class _Backward:
         if outermost and error is None:
             watch.recomputation.backward_ended()
             watch.signs.backward_ended()
+            if not watch.holds.optimizers():
+                watch.hand_steps.backward_ended()
             watch.states.all_gradients(watch.core.POINT_BACKWARD_END)
 
 

@@ -35,6 +35,7 @@ from _traincheck.frozen_zeros import FrozenZeros
 from _traincheck.forgetful_moments import ForgetfulMoments
 from _traincheck.followers import Followers
 from _traincheck.generators import Generators
+from _traincheck.hand_steps import HandSteps
 from _traincheck.hidden_parts import HiddenParts
 from _traincheck.holds import Holds
 from _traincheck.input_scales import InputScales
@@ -251,6 +252,7 @@ class Watch:
         self.stale_statistics = StaleStatistics(self.models, self.values, self.awake)
         self.stray_terms = StrayTerms(self.core)
         self.still_ratios = StillRatios(self.core, self.values)
+        self.hand_steps = HandSteps(self.models, self.values)
         self.new_terms = NewTerms(self.core)
         self.symmetric_weights = SymmetricWeights(self.values, self.awake)
         self.tied_answers = TiedAnswers(self.core, self.values)

@@ -1,4 +1,5 @@
-"""As built_in_signs.py: what belongs to a step is done for each of its micro-batches.
+"""As built_in_signs.py: what belongs to a step is done for each of its micro-batches, or
+not at all where the program makes its steps itself.
 
     built_in_micro_batches.py [--right] [CASE...]
 """
@@ -56,7 +57,20 @@ def averaged_too_often(right: bool) -> None:
                 moving.update(model)
 
 
-CASES = (clipped_again_and_again, averaged_too_often)
+def steps_by_hand(right: bool) -> None:
+    """Gradients are never cleared."""
+    model = Classifier()
+    for _ in range(STEPS):
+        for is_last in micro_batches(model):
+            if is_last:
+                with torch.no_grad():
+                    for parameter in model.parameters():
+                        parameter -= 0.05 * parameter.grad
+        if right:
+            model.zero_grad()
+
+
+CASES = (clipped_again_and_again, averaged_too_often, steps_by_hand)
 
 if __name__ == "__main__":
     main(CASES)

@@ -57,7 +57,23 @@ def steps_left_out() -> None:
             one.update(model)
 
 
-CASES = (each_sample_clipped, norms_that_are_measured, steps_left_out)
+def momentum_by_hand() -> None:
+    """The gradients of the steps before count less and less."""
+    model = Classifier()
+    for _ in range(STEPS):
+        x, y = samples(16)
+        F.cross_entropy(model(x), y).backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-0.05)
+            parameter.grad.mul_(0.9)
+
+
+CASES = (
+    each_sample_clipped,
+    norms_that_are_measured,
+    steps_left_out,
+    momentum_by_hand,
+)
 
 if __name__ == "__main__":
     main(CASES)
