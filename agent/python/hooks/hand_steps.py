@@ -41,11 +41,14 @@ class _Number(NamedTuple):
     """One of a parameter, as a backward left it."""
 
     variable: int
-    parameter: TensorMark
     gradient: TensorMark
     place: int
     value: float
     slope: float  # its gradient
+
+    def is_in(self, parameter: torch.Tensor) -> bool:
+        """Its data may have been replaced since."""
+        return bool(parameter.is_contiguous()) and self.place < parameter.numel()
 
     def moved(self, parameter: torch.Tensor) -> bool:
         return _at(parameter, self.place) != self.value
@@ -78,7 +81,7 @@ class HandSteps:
         there = [
             (one, parameter)
             for one, parameter in known
-            if parameter is not None and one.parameter.is_of(parameter)
+            if parameter is not None and one.is_in(parameter)
         ]
         if not there or len(there) < len(known):
             return None  # another model
@@ -114,8 +117,9 @@ class HandSteps:
             return False
         if not parameter.is_floating_point():
             return False
-        both = parameter.is_contiguous() and gradient.is_contiguous()
-        return both and 0 < gradient.numel() <= _ELEMENTS
+        if not (parameter.is_contiguous() and gradient.is_contiguous()):
+            return False
+        return bool(0 < gradient.numel() <= _ELEMENTS)
 
 
 def _largest(known: tuple[int, torch.Tensor]) -> _Number:
@@ -123,9 +127,8 @@ def _largest(known: tuple[int, torch.Tensor]) -> _Number:
     gradient = parameter.grad
     assert gradient is not None
     place = int(gradient.detach().abs().argmax())
-    marks = TensorMark(parameter), TensorMark(gradient)
     value, slope = _at(parameter, place), _at(gradient, place)
-    return _Number(variable, *marks, place, value, slope)
+    return _Number(variable, TensorMark(gradient), place, value, slope)
 
 
 def _at(tensor: torch.Tensor, place: int) -> float:
