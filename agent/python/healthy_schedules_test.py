@@ -283,6 +283,25 @@ class Schedules(ScheduleCase):
         self.critic_and_generator(each=0)
         self.assertGreater(max(said("schedule_idle")), 3.0)
 
+    def replaced(self, makes_anew):
+        """After ten steps all layers are trained, not only the first."""
+        net = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 4))
+        optimizer = torch.optim.SGD(net[0].parameters(), lr=0.1)
+        scheduler = lr_scheduler.StepLR(optimizer, 99)
+        for number in range(20):
+            if number == 10:
+                optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+                if makes_anew:
+                    scheduler = lr_scheduler.StepLR(optimizer, 99)
+            self.step(net, optimizer)
+            scheduler.step()
+        return max(said("schedule_idle"))
+
+    def test_an_optimizer_that_takes_the_place_of_another(self):
+        self.assertLess(self.replaced(makes_anew=True), 2.0)
+        HooksCase.setUp(self)
+        self.assertGreater(self.replaced(makes_anew=False), 3.0)
+
     def test_schedules_that_advance_twice(self):
         self.critic_and_generator(each=1, advances=2)
         self.assertEqual(last("schedule_moved"), 2.0)

@@ -116,52 +116,6 @@ class Weights(GraphCase):
         self.assertEqual(self.binary(rare / 2, weight), [])
 
 
-class WeighsByFrequency(GraphCase):
-    NAME = "loss.weighs_by_frequency"
-
-    def of_batches(self, weight, shares=(0.75, 0.2, 0.05), size=256, binary=False):
-        """What is said at some backwards of one place, and of frequent classes."""
-        HooksCase.setUp(self)
-        net = nn.Linear(5, 1 if binary else len(shares))
-        weight = torch.tensor(weight)
-        drawn = torch.distributions.Categorical(torch.tensor(shares))
-        for _ in range(8):
-            labels, scores = drawn.sample((size,)), net(torch.randn(size, 5))
-            if binary:
-                labels = (labels == 1).float()[:, None]
-                loss = F.binary_cross_entropy_with_logits(
-                    scores, labels, pos_weight=weight
-                )
-            else:
-                loss = F.cross_entropy(scores, labels, weight=weight)
-            loss.backward()
-        return set(said(self.NAME)), set(said(Weights.NAME))
-
-    def test_numbers_of_samples(self):
-        of = self.of_batches
-        self.assertEqual(of([75.0, 20.0, 5.0]), ({1.0}, set()))
-        self.assertEqual(of([0.8, 0.2], (0.8, 0.2)), ({1.0}, set()))
-        self.assertEqual(of([0.25], (0.8, 0.2), binary=True), ({1.0}, set()))
-
-    def test_their_inverse(self):
-        of = self.of_batches
-        self.assertEqual(of([1.3, 5.0, 20.0]), ({0.0}, {0.0}))
-        self.assertEqual(of([4.0], (0.8, 0.2), binary=True), ({0.0}, {0.0}))
-
-    def test_costs_of_mistakes(self):
-        of = self.of_batches
-        self.assertEqual(of([9.0, 3.0, 1.0]), ({0.0}, {1.0}))
-        self.assertEqual(of([0.1], (0.8, 0.2), binary=True), ({0.0}, {1.0}))
-
-    def test_too_few_to_tell(self):
-        found = self.of_batches([75.0, 20.0, 5.0], size=32)
-        self.assertEqual(found, (set(), set()))
-
-    def test_no_weights(self):
-        self.assertEqual(self.of_batches([1.0, 1.0, 1.0])[0], set())
-        self.assertEqual(self.of_batches([1.0], (0.8, 0.2), binary=True)[0], set())
-
-
 class Overlaps(GraphCase):
     NAME = "loss.overlap_of_scores"
 

@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.class_weights import NAME as FAVOURS_FREQUENT
 from _traincheck.class_weights import favours_frequent, weights_and_counts
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
 
+    from _traincheck.findings import Findings
+
 # Name of the scalar.
 NAME = "loss.weighs_by_frequency"
 
-_TARGETS = 1000  # that are seen
+_TARGETS = 300  # that are seen
 _RARE = 50  # of each class
 _EXACT = 1.15  # factor between weights and numbers
 _ROUGH = 3.0
 _UNEQUAL = 2.0  # factor between the largest and the smallest weight
-_LOOKS = 12
+_LOOKS = 64
 
 
 class ClassShares:
@@ -39,6 +42,15 @@ class ClassShares:
         # Are they the numbers? None: not known yet.
         self._known: bool | None = None
 
+    def awaits_more(self) -> bool:
+        """Can more targets tell whether weights are their numbers?"""
+        return self._known is None and self._may_be_numbers()
+
+    def add(self, node: Node, found: Findings) -> None:
+        favours, exactly = self.look(node)
+        found.add(FAVOURS_FREQUENT, favours)
+        found.add(NAME, exactly)
+
     def look(self, node: Node) -> tuple[bool | None, bool | None]:
         """Does the loss favour frequent classes; are its weights their numbers? At most
         one of them is true; None: not said."""
@@ -48,7 +60,7 @@ class ClassShares:
         said = favours_frequent(node)
         if self._known is None:
             self._count(*found)
-        if self._known is None and self._may_be_numbers():
+        if self.awaits_more():
             return (None, None) if said else (said, said)
         if said is True and self._known is None:
             self._known = False  # that was said

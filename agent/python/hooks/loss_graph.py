@@ -20,8 +20,6 @@ from _traincheck import attention_graph
 from _traincheck import balanced_draws
 from _traincheck import broadcasts
 from _traincheck import class_means
-from _traincheck import class_shares
-from _traincheck import class_weights
 from _traincheck import crossed_products
 from _traincheck import divergences
 from _traincheck import hinges
@@ -172,6 +170,17 @@ class LossGraphs:
                 if self._maximizes or any(one is not None for one in gradients):
                     left_out.append(policy_graph.LOWERS_ENTROPY)
                 self._look(row, losses, whole, left_out)
+            elif row in self._shares and self._shares[row].awaits_more():
+                self._count_targets(self._shares[row], losses)
+
+    def _count_targets(self, shares: ClassShares, losses: list[torch.Tensor]) -> None:
+        """In the backwards between two looks."""
+        found = Findings()
+        if all(map(self._values.is_here, losses)):
+            for node in walk(_roots(losses), _MAX_NODES):
+                found.at = node
+                shares.add(node, found)
+        self._say(found, causes_of(found))
 
     def _look(
         self,
@@ -334,9 +343,7 @@ def findings(
         found.add(crossed_products.NAME, crossed_products.multiplies_crosswise(node))
         found.add(rounded_positions.NAME, rounded_positions.rounds(node))
         found.add(masked_choices.NAME, masked_choices.keeps_ignored(node))
-        favours, exactly = shares.look(node)
-        found.add(class_weights.NAME, favours)
-        found.add(class_shares.NAME, exactly)
+        shares.add(node, found)
         twice = balanced_draws.balances_twice(node, orders.drawn)
         found.add(balanced_draws.NAME, twice)
         found.add(class_means.NAME, class_means.averages(node))

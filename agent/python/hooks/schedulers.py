@@ -17,6 +17,7 @@ from _traincheck.early_ends import EarlyEnd
 from _traincheck.early_falls import NAME as FALLS_EARLY
 from _traincheck.early_falls import EarlyFall, last_milestone
 from _traincheck.findings import Findings
+from _traincheck.holds import parameters_of
 from _traincheck.hyper_parameters import number_of, rates_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.late_steps import waits_for_a_counter
@@ -71,8 +72,10 @@ class _Schedule:
     def __init__(self) -> None:
         self.epoch: float | None = None  # at its optimizer's last step
         self.steps = 0  # of all optimizers, when it was stepped last
-        # Times in a row that it was stepped while others stepped, and its never did.
+        # Times in a row that it was stepped while others stepped, and its own never
+        # did, or has left its parameters to them.
         self.idle = 0
+        self.own_steps = 0  # of its optimizer, when it was stepped last
         # Steps of each optimizer (by its id) at its own optimizer's last step.
         self.counts: dict[int, int] = {}
         self.calls = 0  # of step, the constructor's own among them
@@ -157,11 +160,12 @@ class Schedules:
         schedule.squared.stepped(scheduler, schedule.calls)
         own = self._counts.get(self._optimizer_of(scheduler)) or 0
         schedule.warm_up.scheduler_steps(scheduler, schedule.calls, own)
-        if own:
+        rests = own == schedule.own_steps and self._steps != schedule.steps
+        if own and not (rests and self._is_replaced(self._optimizer_of(scheduler))):
             schedule.idle = 0
         elif self._steps != schedule.steps:
             schedule.idle += 1
-        schedule.steps = self._steps
+        schedule.steps, schedule.own_steps = self._steps, own
 
     def waits_for(self, scheduler: Any, metric: Any) -> None:
         """It is given a metric."""
@@ -188,6 +192,15 @@ class Schedules:
             if _are_one(given, optimizer):
                 return optimizer
         return given
+
+    def _is_replaced(self, optimizer: Any) -> bool:
+        """Does another one that has stepped hold all of its parameters?"""
+        mine = {id(one) for one in parameters_of(optimizer)}
+        return any(
+            mine.issubset(map(id, parameters_of(other)))
+            for other in self._counts.keys()
+            if self._counts.get(other) and not _are_one(other, optimizer)
+        )
 
     def skips(self, optimizer: torch.optim.Optimizer) -> None:
         """A GradScaler leaves a step out: that counts as one here."""
