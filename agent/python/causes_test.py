@@ -421,6 +421,29 @@ class SeededOrders(CauseCase):
     def test_never_seeded(self):
         self.assertEqual(self.train(seed=False), [0.0, 0.0])
 
+    def made_anew(self, seed):
+        """A loader is made for each epoch, over samples that are not."""
+        model = Net()
+        optimizer = sgd(model)
+        data = torch.utils.data.TensorDataset(torch.ones(8, 3))
+        loaders = [
+            torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
+            for _ in range(3)
+        ]
+        for number in range(3):
+            if seed:
+                torch.manual_seed(5)
+            for (batch,) in loaders[number]:
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.step()
+        return self.said()
+
+    def test_loaders_that_are_made_for_each_epoch(self):
+        self.assertEqual(self.made_anew(seed=True), [1.0, 1.0])
+        self.setUp()
+        self.assertEqual(self.made_anew(seed=False), [0.0, 0.0])
+
     def test_a_generator_of_its_own(self):
         self.assertEqual(self.train(seed=True, generator=torch.Generator()), [])
 

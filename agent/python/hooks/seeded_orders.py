@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import sampler as samplers
 
-from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.identity_map import WeakIdentityMap, is_possible_key
 
 if TYPE_CHECKING:
     from typing import Any
@@ -41,11 +41,14 @@ class _Row:
 class SeededOrders:
     def __init__(self) -> None:
         self._rows: WeakIdentityMap[DataLoader, _Row] = WeakIdentityMap()
+        # Of the loader over each that was first read last: one may be made an epoch.
+        self._of_data: WeakIdentityMap[Any, _Row] = WeakIdentityMap()
         self._now: _Row | None = None  # of the pass that is read
 
     def optimizer_made(self) -> None:
         """Another training begins, and may begin as the one before did."""
-        self._rows, self._now = WeakIdentityMap(), None
+        self._rows, self._of_data = WeakIdentityMap(), WeakIdentityMap()
+        self._now = None
 
     def backward_begins(self) -> None:
         """Called with the first one of each pass."""
@@ -58,16 +61,25 @@ class SeededOrders:
         self._now = None
         if not torch.is_grad_enabled() or not _draws_from_global(loader):
             return None
-        row = self._rows.get(loader)
-        if row is None:
-            row = _Row()
-            self._rows.set(loader, row)
-        self._now = row
+        self._now = row = self._row_of(loader)
         former, trained = row.begin, row.trained
         row.begin, row.trained = _state(), False
         if former is None or not trained:
             return None
         return float(former == row.begin)
+
+    def _row_of(self, loader: DataLoader) -> _Row:
+        row = self._rows.get(loader)
+        if row is None:
+            row = _Row()
+            data: Any = loader.dataset
+            if is_possible_key(data):
+                former = self._of_data.get(data)
+                if former is not None:
+                    row.begin, row.trained = former.begin, former.trained
+                self._of_data.set(data, row)
+            self._rows.set(loader, row)
+        return row
 
 
 def _draws_from_global(loader: Any) -> bool:
