@@ -338,6 +338,15 @@ class PenaltyOfParts(LossCase):
     def test_points_that_are_samples(self):
         self.assertEqual(self.of_layers(1, 1, 1), [])
 
+    def test_series_whose_steps_come_first(self):
+        series = torch.randn(7, 3, 2, requires_grad=True)
+        layers = nn.Sequential(nn.Conv1d(2, 4, 3), nn.Tanh(), nn.Conv1d(4, 1, 5))
+        for over, found in ((-1, [1.0]), ((0, 2), [0.0])):
+            whole = layers(series.permute(1, 2, 0)).sum()
+            (slope,) = torch.autograd.grad(whole, series, create_graph=True)
+            found_now = self.of((slope.norm(dim=over) - 1).square().mean())
+            self.assertEqual(found_now, found)
+
     def test_pictures_behind_a_layer_of_points(self):
         self.assertEqual(self.of_layers(1, 3, 1), [1.0])
 

@@ -410,6 +410,11 @@ class Labels(GraphCase):
             (lambda g: g.flatten(1).norm(2, dim=1), [0.0]),
             (lambda g: g.norm(2, dim=(1, 2, 3)), [0.0]),
             (lambda g: g.norm(), []),
+            (lambda g: (g**2).sum(1).add(1e-12).sqrt(), [1.0]),
+            (lambda g: ((g * g).sum((2, 3)) + 1e-12) ** 0.5, [1.0]),
+            (lambda g: (g.square().sum((1, 2, 3)) + 1e-12) ** 0.5, [0.0]),
+            (lambda g: g.flatten(1).square().sum(1).sqrt(), [0.0]),
+            (lambda g: g.square().mean(1).sqrt(), []),
         ):
             self.assertEqual(self.of(penalty(norm), name), wrong)
         hidden = critic[0](torch.randn(3, 2, 6, 6)).norm(2, dim=1)

@@ -97,6 +97,7 @@ _RECURRENCE = Kind(("MkldnnRnnLayer", "CudnnRnn"), _NO_WORDS, _words("GRU LSTM R
 # On a processor these go through the steps as a loop over a tensor does.
 _LOOP = Kind(("UnbindBackward",), _words("unbind"), _words("GRU LSTM RNN"))
 _NORM = Kind(("LinalgVectorNorm",), _words("norm vector_norm"), dim=2, whole=True)
+_ROOT = Kind(("SqrtBackward0",), _words("sqrt"))
 _MEAN = Kind(("MeanBackward",), _words("mean"), dim=1, whole=True)
 _RESHAPE = Kind(tuple(VIEWS), _words("reshape view"), sizes=True)
 _NOISE = Kind(
@@ -133,7 +134,7 @@ SEARCHES = {
     "loss.one_class": Search((_SOFTMAX, _LOG_SOFTMAX)),
     "loss.over_samples": Search((_LOG_SOFTMAX,)),
     "loss.packs_other_lengths": Search((_PACKING,)),
-    "loss.penalty_of_parts": Search((_NORM,)),
+    "loss.penalty_of_parts": Search((_NORM, _ROOT)),
     "loss.penalty_without_graph": Search((_GRADIENT,)),
     "loss.pools_padding": Search((_MEAN,)),
     "loss.repeats_input": _LOSS._replace(made=False),

@@ -10,8 +10,10 @@ import torch
 from _traincheck.graph_nodes import (
     ERRORS,
     LAYER_PRODUCTS,
+    PERMUTATIONS,
     VIEWS,
     dimension,
+    first_shape,
     inputs,
     integer,
     kept,
@@ -70,6 +72,8 @@ def look(node: Node, found: Findings) -> None:
         for difference in inputs(node):
             if difference.name() == "SubBackward0":
                 found.add(BOOTSTRAPS, _bootstraps(difference))
+        if kept(node, "exponent") == 0.5:
+            found.add(PENALTY_OF_PARTS, _is_root_of_parts(node))
     elif name == "SoftMarginLossBackward0":
         if integer(node, "reduction") != _NO_REDUCTION:  # the script may mask it
             found.add(NO_SIGNS, _are_no_signs(_read(node, "target")))
@@ -80,7 +84,10 @@ def look(node: Node, found: Findings) -> None:
     elif name == "DivBackward1":
         found.add(SEVERAL_LABELS, _has_several_labels(node))
     elif name == "LinalgVectorNormBackward0":
-        found.add(PENALTY_OF_PARTS, _is_of_parts(node))
+        sizes = saved_shape(node, "self")
+        found.add(PENALTY_OF_PARTS, _is_of_parts(node, sizes, shape(node)))
+    elif name == "SqrtBackward0":
+        found.add(PENALTY_OF_PARTS, _is_root_of_parts(node))
     elif name in _ADDITIONS:
         found.add(NO_SIGNS, _are_no_sides(node))
 
@@ -297,28 +304,54 @@ def _has_several_labels(mean: Node) -> bool | None:
     return None if over is None else bool((targets.sum(over) > 1).any())
 
 
-def _is_of_parts(norm: Node) -> bool | None:
+def _is_of_parts(
+    norm: Node, gradients: tuple[int, ...] | None, norms: tuple[int, ...] | None
+) -> bool | None:
     """Is the norm of a sample's gradient taken of its pixels or rows, not of all of
     it? None: it is no norm of what a backward through a convolution computed."""
-    gradients, norms = saved_shape(norm, "self"), shape(norm)
-    if not gradients or norms is None or not _is_of_convolution(norm):
+    if not gradients or norms is None:
         return None
-    if _leaves_points_apart(norm):
+    samples = _samples_of_convolution(norm)
+    if samples is None or _leaves_points_apart(norm):
         return None
     count = math.prod(norms)
-    return None if count == 1 else count != gradients[0]
+    # The convolution may have been given the frames of a sample one by one, or a
+    # sequence whose steps come first.
+    return None if count == 1 else count not in (gradients[0], samples)
 
 
-def _is_of_convolution(norm: Node) -> bool:
-    node = norm
+def _is_root_of_parts(root: Node) -> bool | None:
+    """The same of a norm that is written out, as the root of a sum of squares and
+    perhaps a small number."""
+    (node, *more) = inputs(root) or [root]
+    if not more and node.name() == "AddBackward0" and len(inputs(node)) == 1:
+        node = inputs(node)[0]
+    if node.name() != "SumBackward1":
+        return None
+    square = inputs(node)[0]
+    if square.name() == "PowBackward0":
+        is_square = kept(square, "exponent") == 2
+    else:
+        givers = inputs(square)
+        is_square = square.name() == "MulBackward0" and len(givers) == 2
+        is_square = is_square and givers[0] is givers[1]
+    return _is_of_parts(square, shape(square), shape(node)) if is_square else None
+
+
+def _samples_of_convolution(norm: Node) -> int | None:
+    """How many it was given, if the norm is of what a backward through it computed."""
+    givers = inputs(norm)
     for _ in range(_MAX_RESHAPED):
-        givers = inputs(node)
-        if len(givers) != 1:
-            return False
-        node = givers[0]
-        if node.name() not in VIEWS:
+        # A square may be a product with itself.
+        if not givers or any(giver is not givers[0] for giver in givers):
+            return None
+        if givers[0].name() not in VIEWS | PERMUTATIONS:
             break
-    return str(node.name()) == "ConvolutionBackwardBackward0"
+        givers = inputs(givers[0])
+    if not givers or givers[0].name() != "ConvolutionBackwardBackward0":
+        return None
+    sizes = first_shape(givers[0])
+    return sizes[0] if sizes else None
 
 
 def _leaves_points_apart(norm: Node) -> bool:
