@@ -6,7 +6,7 @@ import unittest
 
 import torch
 from torch import nn
-from torch.distributions import Categorical, Normal
+from torch.distributions import Categorical, Normal, kl_divergence
 from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -350,6 +350,64 @@ class Samples(HooksCase):
 
     def test_a_sample_with_one(self):
         self.assertEqual(self.train(lambda normal: normal.rsample()), [0.0])
+
+    def test_one_that_is_drawn_between_two_networks(self):
+        kl = lambda m, s: (m**2 + s**2 - 1 - 2 * s.log()).mean()
+        prior = Normal(torch.zeros(4), torch.ones(4))
+        divergence = lambda m, s: kl_divergence(Normal(m, s), prior).mean()
+        draw = lambda m, s: Normal(m, s).sample()
+        error = lambda m, s: (m - 1).square().mean()
+        for draw, term, found in (
+            (draw, kl, {1.0}),
+            (draw, divergence, {1.0}),
+            (torch.normal, kl, {1.0}),
+            (torch.normal, divergence, {1.0}),
+            (lambda m, s: Normal(m, s).rsample(), kl, {0.0}),
+            (lambda m, s: m + s * torch.randn(8, 4), kl, set()),
+            # What is generated is the next input.
+            (draw, error, set()),
+            (lambda m, s: torch.normal(m, s).detach(), error, set()),
+            (lambda m, s: torch.normal(m.detach(), s.detach()), kl, set()),
+        ):
+            HooksCase.setUp(self)
+            encoder, decoder = nn.Linear(5, 8), nn.Linear(4, 5)
+            both = [*encoder.parameters(), *decoder.parameters()]
+            optimizer = torch.optim.SGD(both, lr=0.1)
+            for _ in range(2):
+                optimizer.zero_grad()
+                mean, std = encoder(torch.randn(8, 5)).chunk(2, 1)
+                std = std.exp()
+                drawn = decoder(draw(mean, std))
+                (drawn.square().mean() + term(mean, std)).backward()
+                optimizer.step()
+            self.assertEqual(set(said(self.NAME)), found)
+
+    def test_actions_that_are_tried_out(self):
+        actor, critic = nn.Linear(5, 4), nn.Linear(9, 1)
+        optimizer = torch.optim.SGD([*actor.parameters(), *critic.parameters()], 0.1)
+        for draw in (lambda m: Normal(m, 0.1).sample(), lambda m: torch.normal(m, 0.1)):
+            for _ in range(2):
+                x = torch.randn(8, 5)
+                tried = draw(actor(x))
+                value = critic(torch.cat([x, tried], 1))
+                optimizer.zero_grad()
+                (value - 1).square().mean().backward()
+                best = critic(torch.cat([x, actor(x)], 1)).mean()
+                (0.1 * actor(x).square().mean() - best).backward()
+                optimizer.step()
+            self.assertEqual(said(self.NAME), [])
+
+    def test_the_likelihood_of_a_sample_of_torch_normal(self):
+        actor = nn.Linear(5, 4)
+        optimizer = torch.optim.SGD(actor.parameters(), lr=0.1)
+        for _ in range(2):
+            mean = actor(torch.randn(8, 5))
+            tried = torch.normal(mean, 0.1)
+            optimizer.zero_grad()
+            likelihood = -((tried - mean) ** 2) / (2 * 0.1**2)
+            (0.1 * mean.square().mean() - likelihood.mean()).backward()
+            optimizer.step()
+        self.assertNotIn(1.0, said(self.NAME))
 
     def test_the_likelihood_of_a_sample(self):
         likelihood = lambda normal: normal.log_prob(normal.sample())

@@ -213,7 +213,7 @@ class Watch:
             self.topology, self.holds, self.values
         )
         self.autocast_casts = AutocastCasts(self.awake)
-        self.blind_samples = BlindSamples(self.step_lines, self.awake)
+        self.blind_samples = BlindSamples(self.core, self.step_lines, self.awake)
         self.carried_states = CarriedStates(self.core, self.awake)
         self.shadows.found = self._follows
         self.loaded_states = LoadedStates(self.values, self.awake)
