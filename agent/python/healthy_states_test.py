@@ -192,7 +192,7 @@ class Recurrence(nn.Module):
 class CarriedStates(HooksCase):
     NAME = "opt.carries_state"
 
-    def trained(self, begin, shuffle=True, pieces=1):
+    def trained(self, begin, shuffle=True, pieces=1, criterion=lambda a, b: a.mean()):
         HooksCase.setUp(self)
         net = Recurrence()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -203,13 +203,20 @@ class CarriedStates(HooksCase):
             for piece in x.chunk(pieces, 1):
                 optimizer.zero_grad()
                 out, state = net(piece, state)
-                out.square().mean().backward()
+                criterion(out.square(), torch.zeros_like(out)).backward()
                 optimizer.step()
                 state = tuple(one.detach() for one in state)
         return said(self.NAME)
 
     def test_a_shuffled_batch_begins_with_the_state_of_another(self):
         self.assertEqual(self.trained(lambda state: state), [0.0, 1.0])
+
+    def test_a_loss_that_is_a_module(self):
+        for criterion in (nn.MSELoss(), nn.L1Loss()):
+            carries = self.trained(lambda state: state, criterion=criterion)
+            self.assertEqual(carries, [0.0, 1.0])
+            zeros = lambda state: (torch.zeros(1, 4, 3), torch.zeros(1, 4, 3))
+            self.assertEqual(self.trained(zeros, criterion=criterion), [0.0])
 
     def test_batches_in_order_continue_each_other(self):
         self.assertEqual(self.trained(lambda state: state, shuffle=False), [])

@@ -46,7 +46,9 @@ class CarriedStates:
         # returned.
         self._returned: WeakIdentityMap[torch.nn.Module, tuple[int, set[int]]]
         self._returned = WeakIdentityMap()
-        self._habit = 0
+        # Module -> batches in a row. A loss is a module as well, and is called with more
+        # than its input between two calls of the model.
+        self._habits: WeakIdentityMap[torch.nn.Module, int] = WeakIdentityMap()
         self._said: float | None = None
 
     def pass_begins(self, loader: DataLoader[Any], number: int) -> None:
@@ -64,9 +66,12 @@ class CarriedStates:
         given = [one for one in _states(args, kwargs) if _goes_with(one, args)]
         if before is None or not given or before[0] == self._batches:
             return
+        if not before[1]:  # a loss: it returns one number
+            return
         carried = any(self._core.storage_key(one) in before[1] for one in given)
-        self._habit = self._habit + 1 if carried else 0
-        self._said = float(self._habit >= _HABIT)
+        habit = (self._habits.get(args[0]) or 0) + 1 if carried else 0
+        self._habits.set(args[0], habit)
+        self._said = float(habit >= _HABIT)
         self._awake.add(NAME)
 
     def forward_ended(self, args: Args, kwargs: Kwargs, result: Any) -> None:
