@@ -4,8 +4,10 @@ import pathlib
 import sys
 import unittest
 
+from torch.optim import lr_scheduler
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from hooks_case import CORE, KeepCase, WATCH
+from hooks_case import CORE, HooksCase, KeepCase, SignsCase, WATCH, said
 
 
 def mean_loss(number):
@@ -282,6 +284,57 @@ class Lists(KeepCase):
             BySetting()(extended[-1], self.model)
             BySetting()(row[-1], self.model)
         self.assertEqual(self.said(), [])
+
+
+class Plateaus(SignsCase):
+    """Metrics that are given to ReduceLROnPlateau as more than a name."""
+
+    def after(self, way, step):
+        HooksCase.setUp(self)
+        scheduler = lr_scheduler.ReduceLROnPlateau(self.optimizer, mode=way)
+        step(scheduler)
+        self.step()
+        return said("schedule.against_metric")
+
+    def test_by_what_gives_the_metric(self):
+        losses, hits, total, accuracy = [2.0, 1.0], 5, 8, 0.5
+        metrics = {"val_loss": 1.0, "val_accuracy": 0.5}
+
+        def all_of(way, *values):
+            def step(scheduler):
+                for accuracy in values:
+                    scheduler.step(sum(accuracy) / len(accuracy))
+
+            return self.after(way, step)[-1:]
+
+        def of_key(scheduler):
+            monitor = "val_loss"
+            scheduler.step(metrics[monitor])
+
+        def turned(scheduler):
+            score = -metrics["val_loss"]
+            scheduler.step(score)
+
+        def summed(scheduler):
+            acc = 0.0
+            for loss in losses:
+                acc += loss
+            scheduler.step(acc / 2)
+
+        for way, step, expected in (
+            ("max", lambda s: s.step(-accuracy), [1.0]),
+            ("max", lambda s: s.step(sum(losses) / len(losses)), [1.0]),
+            ("min", lambda s: s.step(sum(losses) / len(losses)), [0.0]),
+            ("max", of_key, [1.0]),
+            ("min", of_key, [0.0]),
+            ("max", turned, []),
+            ("min", summed, []),
+            ("min", lambda s: s.step(hits / total), []),
+        ):
+            self.assertEqual(self.after(way, step), expected)
+        self.assertEqual(all_of("min", [0.1], [0.2], [0.3]), [1.0])
+        self.assertEqual(all_of("max", [0.1], [0.2], [0.3]), [0.0])
+        self.assertEqual(all_of("min", [0.3], [0.2], [0.1]), [])
 
 
 if __name__ == "__main__":

@@ -272,8 +272,8 @@ class MetricDirection(SignsCase):
             ("min", lambda s: s.step(metrics["val/loss"]), [0.0]),
             ("min", over_lines, [1.0]),
             ("min", lambda s: s.step(neg_acc), []),
-            ("min", lambda s: s.step(-val_acc), []),
-            ("min", lambda s: s.step(1 - val_acc), []),
+            ("min", lambda s: s.step(-val_acc), [0.0]),
+            ("min", lambda s: s.step(1 - val_acc), [0.0]),
             ("max", lambda s: s.step(other), []),
         ):
             self.assertEqual(self.wait(mode, step), expected)

@@ -2,7 +2,8 @@
 
 ReduceLROnPlateau takes a metric for a loss unless it is told otherwise (mode="min"): an
 accuracy that rises is no improvement to it, and it lowers the rate until nothing is
-trained any more. What a metric is, its name in the code says.
+trained any more. What a metric is, its name in the code says, or the expression that
+gives it: what a variable was given, the key of an entry, what is averaged or turned.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import torch
+
+from _traincheck.frame_scopes import Scope
+from _traincheck.metric_values import direction
+from _traincheck.sources import is_of_user
 
 if TYPE_CHECKING:
     import types
@@ -34,6 +39,7 @@ _TURNED = frozenset("neg negative minus inv inverse inverted one".split())
 _UNSURE = (frozenset(["r2"]), frozenset(["acc"]))
 _TIMES = 2
 _MAX_LINES = 8  # of a call
+_MOST = 8  # calls whose expression is followed
 _TORCH = os.path.dirname(torch.__file__)
 _OWN = "_traincheck."  # modules
 
@@ -46,6 +52,8 @@ class MetricDirection:
         # been above that in a row.
         self._first: float | None = None
         self._above = 0
+        # Does what these lines give rise or fall as it gets better?
+        self._followed: dict[tuple[str, int], bool | None] = {}
 
     def is_against(self, scheduler: Any, metric: Any) -> bool | None:
         """Called in the scheduler's step. None: the name of the metric does not say."""
@@ -53,13 +61,27 @@ class MetricDirection:
         frame = _users_frame()
         if mode not in ("min", "max") or frame is None:
             return None
-        words = _words(frame.f_code.co_filename, frame.f_lineno)
+        given = _given(frame.f_code.co_filename, frame.f_lineno)
+        words = _words_of(given)
         rises = _rises(words)
+        is_followed = rises is None and given is not None
+        if given is not None and is_followed:
+            rises = self._follow(given, frame)
         if rises is None or (rises and not _is_positive(metric)):
             return None
-        if words in _UNSURE and mode == "min":
+        if (words in _UNSURE or (is_followed and rises)) and mode == "min":
             return True if self._has_risen(float(metric)) else None
         return bool(rises == (mode == "min"))
+
+    def _follow(self, given: ast.expr, frame: types.FrameType) -> bool | None:
+        place = (frame.f_code.co_filename, frame.f_lineno)
+        if place in self._followed:
+            return self._followed[place]
+        if len(self._followed) == _MOST or not is_of_user(place[0]):
+            return None
+        found = direction(given, Scope(frame))
+        self._followed[place] = found > 0 if found else None
+        return self._followed[place]
 
     def _has_risen(self, metric: float) -> bool:
         if self._first is None:
@@ -89,8 +111,8 @@ def _rises(words: frozenset[str]) -> bool | None:
     return None if rises == falls or words & _TURNED else rises
 
 
-def _words(filename: str, line: int) -> frozenset[str]:
-    """Of the name that the call in this line is given first."""
+def _given(filename: str, line: int) -> ast.expr | None:
+    """What the call in this line is given first."""
     text = ""
     for number in range(line, line + _MAX_LINES):
         text += linecache.getline(filename, number)
@@ -98,18 +120,22 @@ def _words(filename: str, line: int) -> frozenset[str]:
             tree = ast.parse(text.strip())
         except SyntaxError:
             continue
-        return _words_of(tree)
-    return frozenset()
+        return _first_of(tree)
+    return None
 
 
-def _words_of(tree: ast.Module) -> frozenset[str]:
+def _first_of(tree: ast.Module) -> ast.expr | None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "step":
             given = [*node.args, *(word.value for word in node.keywords)]
-            name = _name(given[0]) if given else ""
-            parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
-            return frozenset(re.split(r"[^a-z0-9]+", parts.lower()))
-    return frozenset()
+            return given[0] if given else None
+    return None
+
+
+def _words_of(given: ast.expr | None) -> frozenset[str]:
+    name = "" if given is None else _name(given)
+    parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    return frozenset(re.split(r"[^a-z0-9]+", parts.lower()))
 
 
 def _name(value: ast.expr) -> str:
