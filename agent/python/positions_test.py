@@ -6,6 +6,7 @@ import unittest
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import GraphCase
@@ -101,6 +102,47 @@ class RoundedPositions(GraphCase):
         ):
             loss = (layer(torch.randn(LENGTH, 5)) * weights).square().mean()
             self.assertEqual(self.of(loss), [])
+
+
+class ProjectedSeries(GraphCase):
+    """Tables that are added to series of numbers, which have no embedding."""
+
+    NAME = "loss.positions_of_samples"
+    SERIES = torch.randn(4, 7, 3)  # samples, steps, numbers
+
+    def of(self, count, batch_first=True, bias=True, trained=False, first=None):
+        torch.manual_seed(0)
+        places = torch.arange(16)[:, None] / 100.0 ** (torch.arange(0, 8, 2) / 8)
+        table = torch.stack([places.sin(), places.cos()], 2).flatten(1)[:count]
+        table = table[:, None]
+        if trained:
+            table = nn.Parameter(torch.randn(16, 1, 8))[:count]
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=batch_first)
+        series = (
+            self.SERIES if batch_first else self.SERIES.transpose(0, 1).contiguous()
+        )
+        series = series if first is None else first(series)
+        read = nn.Linear(3, 8, bias=bias)(series)
+        read = read * 8**0.5 + table
+        return super().of(layer(F.dropout(read, 0.1)).square().mean())
+
+    def of_steps(self, **options):
+        return self.of(7, batch_first=False, **options)
+
+    def test_a_table_that_is_cut_to_the_samples(self):
+        self.assertEqual(self.of(4), [1.0])
+        self.assertEqual(self.of(4, bias=False), [1.0])
+        self.assertEqual(self.of(4, trained=True), [1.0])
+
+    def test_a_table_that_is_cut_to_the_steps(self):
+        self.assertEqual(self.of_steps(), [0.0])
+        self.assertEqual(self.of_steps(bias=False), [0.0])
+        self.assertNotIn(1.0, self.of_steps(trained=True))
+
+    def test_what_cannot_be_told(self):
+        square = lambda series: series[:, :4]
+        self.assertEqual(self.of(4, first=square), [])
+        self.assertEqual(self.of(4, first=nn.Linear(3, 3)), [])
 
 
 class RoundedPositionsOnADevice(RoundedPositions):

@@ -3,6 +3,7 @@
 A table of sines and cosines is a buffer, and leaves no trace in a graph. What the first
 layer keeps of its input shows it: less the tokens' own vectors, the table remains. A
 table that is cut to the number of samples gives all tokens of a text one position.
+Series of numbers have no embedding: a layer that is given nothing but data projects them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import VIEWS, Graph, factor, integer, saved, shape
+from _traincheck.graph_nodes import LAYER_PRODUCTS, VIEWS, Graph, factor, integer
+from _traincheck.graph_nodes import saved, shape
+from _traincheck.positions import dimension_of_steps
 
 if TYPE_CHECKING:
     from torch.autograd.graph import Node
@@ -20,9 +23,11 @@ if TYPE_CHECKING:
 _DEPTH = 12  # nodes between an embedding and the first layer
 _BRANCHES = 4
 _MOST = 1 << 20  # elements of the tokens' vectors
+_MOST_PRODUCTS = 1 << 24  # of numbers, for the vectors of a projection
 _ROWS = 8  # samples and positions that are looked at
 _LEAST = 3  # of each
 _EXACT = 1e-4
+_DTYPES = (torch.float32, torch.float64)
 _IN_PLACE = VIEWS | {"CloneBackward0"}
 _CUT = frozenset(("ExpandBackward0", "SliceBackward0", "UnsqueezeBackward0"))
 # What a layer keeps of its input.
@@ -42,15 +47,63 @@ def are_of_samples(
 ) -> bool | None:
     """steps: the dimension of the tokens [..., ...] that texts run along; reached: what
     was computed of them. None: no table is added to them, or it cannot be told."""
-    variable = getattr(embedding.next_functions[0][0], "variable", None)
-    if type(variable) is not torch.nn.Parameter or not variable.is_cpu:
-        return None
-    if variable.dtype not in (torch.float32, torch.float64):
+    variable = _variable(embedding.next_functions[0][0])
+    if variable is None:
         return None
     if tokens.numel() * variable.shape[1] > _MOST:
         return None
-    vectors = variable.detach()[tokens]
+    vectors = variable[tokens]
     return _Search(graph, steps, reached).at(embedding, _Path(vectors), _DEPTH)
+
+
+def are_of_projected(graph: Graph, product: Node, lengths: list[int]) -> bool | None:
+    """The same of a layer's product, which reads data [..., ..., numbers], and attention
+    over so many positions. None, too: it reads something else."""
+    for view in graph.takers(product):
+        sizes = shape(view) if view.name() in VIEWS else None
+        if sizes is None or len(sizes) != 3:
+            continue
+        steps = dimension_of_steps(sizes[:2], lengths)
+        vectors = _projected(product) if steps is not None else None
+        if steps is None or vectors is None or vectors.numel() != math.prod(sizes):
+            continue
+        path = _Path(vectors.reshape(sizes))
+        return _Search(graph, steps, graph.reached_from(view)).at(view, path, _DEPTH)
+    return None
+
+
+def _projected(product: Node) -> torch.Tensor | None:
+    given = saved(product, _INPUTS[product.name()])
+    *biases, data, turned = (giver for giver, _ in product.next_functions)
+    if given is None or data is not None or turned is None:
+        return None
+    weight = _variable(turned.next_functions[0][0]) if turned.next_functions else None
+    added = [_variable(bias) for bias in biases]
+    if weight is None or weight.dim() != 2 or given.shape[1:] != weight.shape[1:]:
+        return None
+    if given.numel() * len(weight) > _MOST_PRODUCTS:
+        return None
+    vectors = given @ weight.t()
+    for bias in added:
+        if bias is None:
+            return None
+        vectors = vectors + bias
+    return vectors
+
+
+def _variable(node: Node | None) -> torch.Tensor | None:
+    """A parameter in this process's memory."""
+    variable = getattr(node, "variable", None)
+    if type(variable) is not torch.nn.Parameter or not variable.is_cpu:
+        return None
+    return variable.detach() if variable.dtype in _DTYPES else None
+
+
+def reads_data(node: Node) -> bool:
+    """Is it a layer's product, of something that needs no gradient?"""
+    if node.name() not in LAYER_PRODUCTS or len(node.next_functions) < 2:
+        return False
+    return node.next_functions[-2][0] is None
 
 
 class _Path:

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 NAME = "loss.positions_of_samples"
 
 
-def dimension_of_steps(tokens: torch.Tensor, lengths: list[int]) -> int | None:
-    """The one of tokens [..., ...] that attention over so many positions mixes; None:
-    it cannot be told."""
-    sizes = tuple(tokens.shape)
+def dimension_of_steps(sizes: tuple[int, ...], lengths: list[int]) -> int | None:
+    """The one of tokens of these sizes that attention over so many positions mixes;
+    None: it cannot be told."""
     found = {sizes.index(length) for length in lengths if sizes.count(length) == 1}
     return found.pop() if len(found) == 1 else None
 

@@ -76,6 +76,7 @@ class _Sequences:
     def __init__(self, roots: list[Node], orders: RowOrders) -> None:
         self._orders = orders
         self._embeddings: list[Node] = []
+        self._projections: list[Node] = []  # products that are given data
         self._losses: list[Node] = []
         self._labelled: list[Node] = []  # losses of other kinds, too
         self._attention: list[SelfAttention] = []
@@ -122,6 +123,8 @@ class _Sequences:
             self._samples.add(samples)
 
     def _see_layer(self, node: Node) -> None:
+        if added_positions.reads_data(node):
+            self._projections.append(node)
         if node.name() in _SUMS:
             self._sums.append(node)
             pooled = pooled_weights(node)
@@ -155,6 +158,7 @@ class _Sequences:
                 self._found.add(row_orders.NAME, apart)
                 for rows in padded_states.tables(embedding, tokens):
                     self._see_padding(embedding, rows, attended, reached)
+        self._see_projections()
         self._see_shown_targets()
         if self._shifts:
             # Further heads may predict what comes later still.
@@ -271,7 +275,8 @@ class _Sequences:
         reached: set[Node],
     ) -> None:
         """Beside these tokens, of either order."""
-        steps = positions.dimension_of_steps(tokens, [one.length for one in attended])
+        lengths = [one.length for one in attended]
+        steps = positions.dimension_of_steps(tuple(tokens.shape), lengths)
         if steps is None and attended:
             steps = self._steps.get(embedding)
         if steps is None:
@@ -288,6 +293,15 @@ class _Sequences:
                 self._found.add(positions.NAME, found)
                 if indices.shape == tokens.shape:
                     self._see_texts(packed_texts.texts_of(indices), attended)
+
+    def _see_projections(self) -> None:
+        """Of series of numbers, which have no embedding."""
+        for product in self._projections[:_MOST_EMBEDDINGS] if self._attention else ():
+            reached = self._graph.reached_from(product)
+            lengths = [one.length for one in self._attention if one.keys in reached]
+            self._found.at = product
+            found = added_positions.are_of_projected(self._graph, product, lengths)
+            self._found.add(positions.NAME, found)
 
     def _reached_by_recurrences(self, steps: int, reached: set[Node]) -> set[Node]:
         """What recurrences reach that go through so many steps of what was reached."""
