@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NAME = "opt.samples_without_gradient"
 
 _LOOKS = 8  # at losses
-_LOSSES = 32  # that are searched for what torch.normal drew
+_LOSSES = 16  # that are searched for what torch.normal drew
 _MOST_NODES = 256
 _MOST_MEANS = 16  # of a step
 _DIFFERENCES = ("SubBackward0", "RsubBackward0")
