@@ -43,6 +43,29 @@ class StepsOfBatches(SignsCase):
         self.assertEqual(self.of(2, gamma=0.5, batches=32), {0.0, 1.0})
         self.assertEqual(self.of(1, batches=40, passes=1), {0.0, 1.0})
 
+    def test_a_rate_that_is_gone_after_some_passes(self):
+        self.assertEqual(self.of(4, batches=8, passes=4), {0.0, 1.0})
+        self.assertEqual(self.of(8, batches=8, passes=7), {0.0})  # a fall in each pass
+        self.assertEqual(self.of(1, gamma=0.6, batches=8, passes=5), {0.0})
+
+    def of_no_loader(self, every):
+        """Evaluated after so many steps."""
+        HooksCase.setUp(self)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        scheduler = lr_scheduler.StepLR(optimizer, 4)
+        for step in range(1, 31):
+            self.step(optimizer=optimizer)
+            scheduler.step()
+            if step % every == 0:
+                with torch.no_grad():
+                    self.net(torch.randn(4, 5))
+        return self.values()
+
+    def test_batches_of_no_loader(self):
+        self.assertEqual(self.of_no_loader(every=6), {0.0, 1.0})
+        for every in (1, 4, 40):  # after each fall, or where all is over
+            self.assertEqual(self.of_no_loader(every), {0.0})
+
     def test_one_pass(self):
         self.assertEqual(self.of(5, batches=60, passes=1), {0.0})
 
@@ -53,7 +76,7 @@ class StepsOfBatches(SignsCase):
 
     def test_steps(self):
         self.assertEqual(self.of(20, passes=8), {0.0})
-        self.assertEqual(self.of(40, batches=60), set())
+        self.assertEqual(self.of(40, batches=60), {0.0})
         self.assertEqual(self.of(1, gamma=0.95, passes=8), set())
 
     def test_a_rate_that_begins_again(self):

@@ -26,6 +26,9 @@ class EarlyEnd:
         self.batches: int | None = None  # of the last pass that trained
         self.passed = False  # has its end come?
         self.passes = 0  # that have begun
+        # Times that it was stepped before the first pass had ended, or what stands
+        # for one.
+        self.first_calls: int | None = None
 
     def pass_begins(self, batches: int | None) -> None:
         """Called before a pass that may train."""
@@ -39,6 +42,8 @@ class EarlyEnd:
     def pass_ended(self, calls: int, end: float | None) -> None:
         """Called where a pass over the data, or what stands for one, has ended. calls:
         how often it was stepped."""
+        if self.first_calls is None and calls > 0:
+            self.first_calls = calls
         if self.early is None and calls > 0:
             self.early = self.passed and end is not None and end < ALMOST * calls
 

@@ -27,10 +27,11 @@ NAME = "schedule.milestones_in_first_pass"
 _MILESTONES = torch.optim.lr_scheduler.MultiStepLR
 _STEPS = torch.optim.lr_scheduler.StepLR
 _TIMES = 4
-_EPOCHS = 100  # milestones beyond count steps
+_EPOCHS = 100  # milestones and sizes beyond count steps
 _FALL = 0.1  # of the rate, or more
 _SMALL, _GONE = 1.001e-3, 1.001e-6  # rates of StepLR, of the initial one
 _QUARTER = 0.25  # of a pass
+_LARGE = 0.5  # factor of one fall, or less: not of a decay by a little each step
 
 
 class EarlyFall:
@@ -68,12 +69,15 @@ class EarlyFall:
             return None if end is None else False
         left = _most_left(scheduler)
         self._set_anew = self._set_anew or left is None or left > _SMALL
-        batches = self._end.batches
+        # Whoever reads no loader evaluates after a pass, or within it.
+        known = self._end.batches
+        batches = self._end.first_calls if known is None else known
         if self._set_anew or batches is None or left is None:
             return None
-        if end >= ALMOST * batches or calls < ALMOST * steps:
+        if _may_count_steps(scheduler, end, batches) or calls < ALMOST * steps:
             return None
-        goes_on = self._end.passes > 1 or calls <= _QUARTER * batches
+        is_later = calls > batches if known is None else self._end.passes > 1
+        goes_on = is_later or calls <= _QUARTER * batches
         return True if goes_on and left <= _GONE else None
 
 
@@ -89,12 +93,27 @@ def last_milestone(scheduler: Any) -> float | None:
 
 def _end_of_steps(scheduler: Any) -> float | None:
     """After how many of its steps StepLR has made the rate a thousandth, if these may be
-    epochs."""
+    epochs, or those of one fall where it is large."""
     size, gamma = number_of(scheduler.step_size), number_of(scheduler.gamma)
     if not size or size < 1 or gamma is None or not 0 < gamma < 1:
         return None
     end = size * math.ceil(math.log(1e-3) / math.log(gamma) - 1e-9)
-    return end if end < _EPOCHS else None
+    counts = size if _falls_by_much(scheduler) else end
+    return end if counts < _EPOCHS else None
+
+
+def _may_count_steps(scheduler: Any, end: float, batches: int) -> bool:
+    """May it count steps on purpose? Then it lasts for a pass, or falls once in each."""
+    size = number_of(scheduler.step_size)
+    if size is None or not _falls_by_much(scheduler):
+        return end >= ALMOST * batches
+    is_of_one = abs(end - batches) <= (1 - ALMOST) * batches
+    return is_of_one or size >= ALMOST * batches
+
+
+def _falls_by_much(scheduler: Any) -> bool:
+    gamma = number_of(scheduler.gamma)
+    return gamma is not None and gamma <= _LARGE
 
 
 def _most_left(scheduler: Any) -> float | None:
