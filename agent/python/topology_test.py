@@ -145,6 +145,21 @@ class Topology(HooksCase):
         groups = self.averages(reduce)
         self.assertEqual(groups, [(kind, 0, [0, 1, 2, 3], PARAMS[:2])])
 
+    def test_optimizers_whose_gradients_are_averaged_over_all_ranks(self):
+        pair = distributed.new_group([1, 3])
+        averages = WATCH.averaged_gradients
+        for group, of_all in ((pair, False), (None, True)):
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.ones(5, 3)).sum().backward()
+                for parameter in model.parameters():
+                    distributed.all_reduce(parameter.grad, group=group)
+                self.assertFalse(averages.of_all(optimizer) and not of_all)
+                optimizer.step()
+            self.assertEqual(averages.of_all(optimizer), of_all)
+
     def test_gradients_averaged_in_one_tensor_are_of_replicas(self):
         pair = distributed.new_group([1, 3])
 

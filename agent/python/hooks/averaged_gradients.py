@@ -37,6 +37,7 @@ class _Row:
         self.steps = 0  # before which something was reduced, whatever it was
         # number of the process group -> number of the replica group, variables
         self.groups: dict[int, tuple[int, set[int]]] = {}
+        self.of_all = False  # is one of them that of all ranks?
 
 
 class _Place:
@@ -124,6 +125,11 @@ class AveragedGradients:
         for number, (group, members) in found.items():
             self._define(row, number, group, members)
 
+    def of_all(self, optimizer: Any) -> bool:
+        """Does the script average its gradients over all ranks?"""
+        row = self._rows.get(optimizer)
+        return row is not None and row.of_all
+
     def _row_of(self, optimizer: torch.optim.Optimizer) -> _Row:
         row = self._rows.get(optimizer)
         if row is None:
@@ -150,6 +156,8 @@ class AveragedGradients:
         replicas = replicas or self._topology.next_replica_group()
         known = known.union(variables)
         row.groups[number] = replicas, known
+        size = torch.distributed.get_world_size(group)
+        row.of_all = row.of_all or size == torch.distributed.get_world_size()
         self._topology.define_replicas(
             replicas, "gradients averaged by the script", 0, group, sorted(known)
         )

@@ -2,7 +2,7 @@
 
 A loss of a rank's own share of the data stops falling at another epoch than that of
 another rank: the rates of replicas fall at different times, and their weights part
-although their gradients are averaged. Each rank says its metric and the rates that follow
+although their gradients are averaged, by a wrapper or by the script itself. Each rank says its metric and the rates that follow
 from it; it is reported by a rank whose metric and rates both differ from the first one's.
 """
 
@@ -17,6 +17,7 @@ from _traincheck.hyper_parameters import number_of
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from traincheck_core import Core
@@ -38,8 +39,10 @@ class _Row:
 
 
 class PlateauMetrics:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, averages: Callable[[Any], bool]) -> None:
+        """averages: does the script average an optimizer's gradients over all ranks?"""
         self._core = core
+        self._averages = averages
         self._wrapped: list[set[int]] = []  # ids of parameters, by wrapper
         self._rows: WeakIdentityMap[Any, _Row] = WeakIdentityMap()
         self._count = 0
@@ -52,11 +55,14 @@ class PlateauMetrics:
 
     def stepped(self, scheduler: Any, metric: Any) -> None:
         """It was given a metric, and has set its rates."""
-        groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", None)
+        optimizer = getattr(scheduler, "optimizer", None)
+        groups = getattr(optimizer, "param_groups", None)
         value = number_of(metric)
-        if not self._wrapped or not groups or value is None:
+        if not groups or value is None or not torch.distributed.is_available():
             return
-        if not torch.distributed.is_initialized() or not self._are_replicas(groups):
+        if not torch.distributed.is_initialized():
+            return
+        if not self._are_replicas(groups) and not self._averages(optimizer):
             return
         row = self._rows.get(scheduler)
         if row is None:

@@ -41,6 +41,7 @@ from _traincheck.undone_rates import UndoneRates
 from _traincheck.wrapping import restore_attributes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from torch.utils.data import DataLoader
@@ -101,9 +102,15 @@ class _Schedule:
 
 
 class Schedules:
-    def __init__(self, core: Core, resumed: ResumedSchedules) -> None:
+    def __init__(
+        self,
+        core: Core,
+        resumed: ResumedSchedules,
+        averages: Callable[[Any], bool],
+    ) -> None:
+        """averages: see plateau_metrics.py."""
         self._resumed = resumed
-        self.plateaus = PlateauMetrics(core)
+        self.plateaus = PlateauMetrics(core, averages)
         self._outrun = OutrunSchedules()
         self.undone = UndoneRates()
         self.lines = ScheduleLines(core)

@@ -185,7 +185,11 @@ class Watch:
         self.recomputation = Recomputation(self.core, self.models)
         self.ties = Ties()
         self.resumed_schedules = ResumedSchedules()
-        self.schedules = Schedules(self.core, self.resumed_schedules)
+        self.schedules = Schedules(
+            self.core,
+            self.resumed_schedules,
+            lambda optimizer: self.averaged_gradients.of_all(optimizer),
+        )
         self.shared_samples = SharedSamples()
         self.lineages = Lineages()
         self.exchanged_folds = ExchangedFolds(self.lineages)
