@@ -119,6 +119,34 @@ class CopiedIf(Keeper):
                 self.best_weights = copy.deepcopy(self.best_weights)
 
 
+class CopiedByItsName(Keeper):
+    def evaluated(self, loss):
+        if loss < self.best_loss:
+            state = self.model.state_dict()
+            state = {k: v.clone() for k, v in state.items()}
+            self.best_loss, self.best_weights = loss, None
+            self.best_weights = state
+
+
+class WithItsEpoch(Keeper):
+    """In a dictionary that has other entries."""
+
+    def __init__(self, model, copies=False):
+        super().__init__(model)
+        self.copies = copies
+
+    def evaluated(self, loss):
+        if loss < self.best_loss:
+            self.best_loss = loss
+            state = self.model.state_dict().copy()
+            if self.copies:
+                state = {k: v.clone() for k, v in state.items()}
+            self.kept = {"epoch": 1, "model": state}
+
+    def end(self):
+        self.model.load_state_dict(self.kept["model"])
+
+
 class SavedAtOnce:
     """To a file; what is put back comes from there."""
 
@@ -163,12 +191,14 @@ class SharedBests(KeepCase):
             (HandedOn, True, [0.0]),
             (CopiedIf, False, [1.0]),
             (CopiedIf, True, []),
+            (WithItsEpoch, False, [1.0]),
+            (WithItsEpoch, True, []),
         ):
             keeper = kind(self.model, copies)
             self.assertEqual(self.evaluated_by(keeper), expected, (kind, copies))
 
     def test_what_is_used_at_once(self):
-        for kind in (SavedAtOnce, KeptToLookAt):
+        for kind in (SavedAtOnce, KeptToLookAt, CopiedByItsName):
             self.assertEqual(self.evaluated_by(kind(self.model)), [], kind)
 
     def test_another_model_is_trained_next(self):
@@ -190,6 +220,27 @@ class SharedBests(KeepCase):
         CORE.log.clear()
         trained(self.model, 0.5)
         self.assertEqual(self.said(), [1.0])
+
+    def test_what_is_saved_after_the_loop(self):
+        def trained(model, losses, best=1.0):
+            for loss in losses:
+                if loss < best:
+                    best, best_weights = loss, model.state_dict()
+                self.step()
+            torch.save({"model": best_weights}, io.BytesIO())
+
+        def saved_in_the_loop(model, losses, best=1.0):
+            for loss in losses:
+                if loss < best:
+                    best, best_weights = loss, model.state_dict()
+                torch.save({"model": best_weights}, io.BytesIO())
+                self.step()
+
+        for function, expected in ((trained, [1.0]), (saved_in_the_loop, [])):
+            WATCH.shared_bests._places.clear()
+            CORE.log.clear()
+            function(self.model, [0.5, 0.7])
+            self.assertEqual(self.said(), expected)
 
 
 if __name__ == "__main__":

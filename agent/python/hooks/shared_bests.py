@@ -6,9 +6,10 @@
     model.load_state_dict(best)
 
 A state_dict refers to the model's tensors: the next step writes into what was kept, and
-the weights that are put back at the end are the last ones. Seen in the source where the
-state is given, and by the memory of what the next step updates. What is saved or handed
-on before that step is right, and so is what another model was given.
+the weights that are put back at the end, or saved after the loop, are the last ones. Seen
+in the source where the state is given, and by the memory of what the next step updates.
+What is saved or handed on before that step is right, and so is what another model was
+given.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ _TENSORS = 4096  # of a state
 _STEPS = 16  # of optimizers, until one updates the model that was asked
 _SAME = frozenset(("cpu", "detach"))  # of a tensor in memory: the same memory
 _CONTAINERS = frozenset(("dict", "OrderedDict"))
+_SAVES = frozenset(("save", "save_file"))  # of torch, of safetensors
 
 
 class _Kept(NamedTuple):
@@ -157,8 +159,8 @@ def _kept_as_best(scopes: list[Scope]) -> _Found | None:
     back. scopes: the innermost first."""
     for number, scope in enumerate(scopes):
         for place, value, statement in _given_states(scope):
-            is_best = _is_best(place.name, scopes[number:])
-            if is_best and _is_put_back(place, statement, scope):
+            around = scopes[number:]
+            if _is_best(place.name, around) and _is_put_back(place, statement, around):
                 return _Found(value, number)
     return None
 
@@ -224,9 +226,32 @@ def _handed_on(
                 continue
             given = given.body if test else given.orelse
         if any(map(place.is_read, ast.walk(given))):
-            is_itself = isinstance(given, (ast.Name, ast.Attribute))
+            is_itself = _is_it(given, place)
+            if is_itself and _is_set(place, statement, node, scope):
+                return  # to something else, a copy of it perhaps
             other = _place_of(node.targets[0], scope)
             yield other, value if is_itself else given, node
+
+
+def _is_it(given: ast.expr, place: _Place) -> bool:
+    """Or a dictionary that has it as an entry (with the epoch, for instance)?"""
+    if isinstance(given, ast.Dict):
+        return any(map(place.is_read, given.values))
+    if isinstance(given, ast.Call) and last_name(given.func) in _CONTAINERS:
+        return any(place.is_read(word.value) for word in given.keywords if word.arg)
+    return isinstance(given, (ast.Name, ast.Attribute))
+
+
+def _is_set(place: _Place, begin: ast.stmt, end: ast.stmt, scope: Scope) -> bool:
+    """Between two statements of the block that runs, in one that may run?"""
+    last = begin.end_lineno or begin.lineno
+    return any(
+        isinstance(node, (ast.Attribute, ast.Name))
+        and isinstance(node.ctx, ast.Store)
+        and last < node.lineno < end.lineno
+        and last_name(node) == place.name
+        for node in _live(_block_around(scope), scope)
+    )
 
 
 def _block_around(scope: Scope) -> list[ast.stmt]:
@@ -246,8 +271,9 @@ def _is_best(name: str, scopes: list[Scope]) -> bool:
     )
 
 
-def _is_put_back(place: _Place, statement: ast.stmt, scope: Scope) -> bool:
-    """Is it loaded or returned elsewhere, and not used at once?"""
+def _is_put_back(place: _Place, statement: ast.stmt, scopes: list[Scope]) -> bool:
+    """Is it loaded or returned elsewhere, or saved at the end, and not used at once?"""
+    scope = scopes[0]
     tree = tree_of(scope.code.co_filename)
     block = _block_around(scope)
     if tree is None or not block:
@@ -260,6 +286,24 @@ def _is_put_back(place: _Place, statement: ast.stmt, scope: Scope) -> bool:
         _puts_back(node, place)
         for node in ast.walk(tree)
         if not begin <= getattr(node, "lineno", begin) <= end
+    ) or any(_saves_later(one, place) for one in scopes)
+
+
+def _saves_later(scope: Scope, place: _Place) -> bool:
+    """After the loop that runs in a function?"""
+    nodes = list(own_nodes(scope.body()))
+    ends = [
+        node.end_lineno or 0
+        for node in nodes
+        if isinstance(node, (ast.For, ast.While))
+        and node.lineno <= scope.line <= (node.end_lineno or 0)
+    ]
+    return any(
+        isinstance(node, ast.Call)
+        and last_name(node.func) in _SAVES
+        and node.lineno > max(ends, default=sys.maxsize)
+        and any(place.is_read(one) for part in node.args for one in ast.walk(part))
+        for node in nodes
     )
 
 
