@@ -122,6 +122,38 @@ class AverageBesideItsStart(Written):
         self.net, self.begin = self.begin, self.net
 
 
+def soft_update(target, source, tau):
+    mixed = {}
+    old, new = target.state_dict(), source.state_dict()
+    for name, value in old.items():
+        mixed[name] = (1 - tau) * value + tau * new[name]
+    return mixed
+
+
+@torch.no_grad()
+def update_ema(ema_model, model, decay):
+    for average, p in zip(ema_model.parameters(), model.parameters()):
+        average.mul_(decay).add_(p, alpha=1 - decay)
+
+
+def update_target(target, source, step):
+    if step % 1000 == 0:
+        target.load_state_dict(source.state_dict())
+
+
+def update_ema_loss(teacher, student, average):
+    """Keeps the average of something else."""
+    return 0.9 * average + 0.1 * float(len(list(student.children())))
+
+
+class AgentOfTwo:
+    """Its method is given both."""
+
+    def soft_update(self, local_model, target_model, tau):
+        for target, local in zip(target_model.parameters(), local_model.parameters()):
+            target = tau * local.data + (1.0 - tau) * target.data
+
+
 class StandingAverages(HooksCase):
     def train(self, keeper_of, update, rate=0.1, steps=20):
         self.setUp()
@@ -173,6 +205,25 @@ class StandingAverages(HooksCase):
         self.assertEqual(self.train(Agent, update), 1.0)
         loads = lambda model: Agent(model, loads=True)
         self.assertEqual(self.train(loads, update), 0.0)
+
+    def copies(self, update):
+        return self.train(lambda model: copy.deepcopy(model), update)
+
+    def test_functions_that_are_given_both(self):
+        # By their names in the module, as whoever calls them finds them.
+        self.assertEqual(self.copies(lambda c, m: soft_update(c, m, 0.1)), 1.0)
+        self.assertEqual(self.copies(lambda c, m: soft_update(c, m, tau=0.1)), 1.0)
+        self.assertIsNone(self.copies(lambda c, m: soft_update(c, m, 0.0)))
+        self.assertEqual(self.copies(lambda c, m: update_ema(c, m, 0.9)), 0.0)
+        self.assertIsNone(self.copies(lambda c, m: update_target(c, m, 1)))
+        self.assertIsNone(self.copies(lambda c, m: update_ema_loss(c, m, 0.5)))
+
+        def loads(copied, model):
+            copied.load_state_dict(soft_update(copied, model, 0.1))
+
+        self.assertEqual(self.copies(loads), 0.0)
+        agent = AgentOfTwo()
+        self.assertEqual(self.copies(lambda c, m: agent.soft_update(m, c, 0.1)), 1.0)
 
     def test_one_that_has_moved_may_stand_still(self):
         """A rate may have fallen to 0."""

@@ -42,6 +42,7 @@ _UPDATES = frozenset(("call", "step", "update"))  # a word of the method's name
 _TARGETS = frozenset(("target", "targets"))
 _MOVES = frozenset(("copy", "hard", "soft", "sync", "update"))
 _SOFT = frozenset(("soft", "update"))  # together
+_WEIGHTS = frozenset(("named_parameters", "parameters", "state_dict"))
 _MOST = 2000  # entries
 _FUNCTIONS = ("avg_fn", "multi_avg_fn")  # of an AveragedModel
 
@@ -90,6 +91,7 @@ def _observe(
     """of_average: else it updates a target network."""
     method = None if waits(function) else unwrapped(function)
     names = unwrapped(function).__code__.co_names
+    mixes = not of_average and reads_weights(function)
 
     def begins(keeper: Any, args: Args, kwargs: Kwargs) -> None:
         if not is_possible_key(keeper):
@@ -98,6 +100,8 @@ def _observe(
             watch.averages_in_place.update_begins(keeper)
         if method is not None:
             watch.standing_averages.update_begins(keeper, method)
+            if mixes:
+                watch.standing_averages.mixing_begins(args, method)
 
     def ended(keeper: Any, args: Args, result: Any) -> None:
         if not is_possible_key(keeper):
@@ -108,6 +112,8 @@ def _observe(
             watch.repeated_averages.updated(keeper, names)
         if method is not None:
             watch.standing_averages.updated(keeper)
+            if mixes:
+                watch.standing_averages.mixed(args)
 
     if of_average or method is not None:
         observe(watch, cls, name, before=begins, after=ended)
@@ -120,6 +126,19 @@ def _words(name: str) -> set[str]:
 def _moves_targets(words: set[str]) -> bool:
     of_targets = not _TARGETS.isdisjoint(words) and not _MOVES.isdisjoint(words)
     return of_targets or _SOFT <= words
+
+
+def moves_averages(name: str) -> bool:
+    """Does a function of this name update an average or a target network?"""
+    words = _words(name)
+    of_average = not _WORDS.isdisjoint(words) and not _UPDATES.isdisjoint(words)
+    return of_average or _moves_targets(words)
+
+
+def reads_weights(function: types.FunctionType) -> bool:
+    """Of what it is given, itself?"""
+    names = unwrapped(function).__code__.co_names
+    return not _WEIGHTS.isdisjoint(names)
 
 
 def _is_about_averages(name: str, functions: dict[str, types.FunctionType]) -> bool:

@@ -14,6 +14,7 @@ import types
 from typing import TYPE_CHECKING
 
 from _traincheck import averaging_classes
+from _traincheck import averaging_functions
 from _traincheck.observing import observe
 from _traincheck.user_classes import user_classes
 
@@ -45,6 +46,7 @@ class KeptAverages:
         if not self._looked:
             self._looked = True
             averaging_classes.look(watch)
+            averaging_functions.look(watch)
             for cls in user_classes():
                 own = vars(cls)
                 if all(isinstance(own.get(m), types.FunctionType) for m in _METHODS):

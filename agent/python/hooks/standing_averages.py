@@ -6,7 +6,7 @@
     mixed = {name: mix(value, target_state[name]) for name, value in state.items()}
     # and nobody loads it
 
-The method that updates them runs again and again, and what it is to move is what it was,
+The method or function that updates them runs again and again, and what it is to move is what it was,
 although its source moves. What it is to move is what it speaks of: a reference that is
 kept beside it may stand still. A method in which a model is called or an optimizer steps
 is a training's, and one that asks for numbers first (a beginning, each hundredth call)
@@ -102,6 +102,30 @@ class StandingAverages:
             if row.both is not None:
                 self._look(row, *row.both)
 
+    def mixing_begins(
+        self, given: tuple[Any, ...], function: types.FunctionType
+    ) -> None:
+        """A function begins that moves one of the models that it is given towards the
+        other one."""
+        both = _two_of(given)
+        if both is None or any(_is_end(one) for one in given):
+            return
+        row = self._rows.get(both[0])
+        if row is None:
+            row = _Row()
+            self._rows.set(both[0], row)
+        row.began = self._trainings
+        if row.both is None and row.calls < _TRIES:
+            row.both, row.method = self._pair_of(*both), function
+            if row.both is not None:
+                self._look(row, *row.both)
+
+    def mixed(self, given: tuple[Any, ...]) -> None:
+        """Called when it has ended."""
+        both = _two_of(given)
+        if both is not None:
+            self.updated(both[0])
+
     def updated(self, keeper: Any) -> None:
         """Called when it has ended."""
         row = self._rows.get(keeper)
@@ -153,6 +177,24 @@ class StandingAverages:
             return None
         return tensor.detach().flatten()[:_ELEMENTS].float().clone()
 
+    def _pair_of(
+        self, one: torch.nn.Module, other: torch.nn.Module
+    ) -> tuple[Get, Get] | None:
+        held = self._holds.held_tensors()
+        for follower, source in ((one, other), (other, one)):
+            mine = list(follower.named_parameters())
+            theirs = list(source.named_parameters())
+            if any(id(parameter) in held for _, parameter in mine):
+                continue
+            # Their names may differ by a wrapper's prefix.
+            if [p.shape for _, p in mine] != [p.shape for _, p in theirs]:
+                continue
+            for (name, _), (of_source, parameter) in zip(mine, theirs):
+                if _is_moved(parameter, held):
+                    gets = parameter_of(follower, name), parameter_of(source, of_source)
+                    return gets
+        return None
+
     def pairs_of(
         self, keeper: Any, names: Collection[str]
     ) -> Iterator[tuple[Get, Get]]:
@@ -175,6 +217,17 @@ class StandingAverages:
                 is_held = any(id(parameter) in held for _, parameter in mine)
                 if not is_held and _kinds(mine) == _kinds(named):
                     yield parameter_of(module, name), parameter_of(source, name)
+
+
+def _two_of(given: tuple[Any, ...]) -> tuple[torch.nn.Module, torch.nn.Module] | None:
+    """The models that it is given, if these are two."""
+    models = [one for one in given if issubclass(type(one), torch.nn.Module)]
+    return (models[0], models[1]) if len(models) == 2 else None
+
+
+def _is_end(one: Any) -> bool:
+    """A share of all or nothing may stand for an average that is switched off."""
+    return type(one) in (bool, float, int) and one in (0, 1)
 
 
 def _named_of(keeper: Any) -> Iterator[tuple[str, torch.nn.Module]]:
