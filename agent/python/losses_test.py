@@ -207,6 +207,33 @@ class LossSigns(SignsCase):
         one = self.net(torch.randn(5)).log_softmax(0)
         self.assertEqual(self.of(F.nll_loss(one, TARGETS[0]), name), 0.0)
 
+    def test_shares_over_samples(self):
+        name = "loss.over_samples"
+        shares = torch.randn(8, 4).softmax(1)
+        both = F.one_hot(TARGETS, 4).float()
+        for target, over, wrong in (
+            *((shares, 0, 1.0), (shares, 1, 0.0), (both, 0, 1.0), (both, -1, 0.0)),
+            *((shares.softmax(0), 0, None), (torch.rand(8, 4), 0, None)),
+        ):
+            compared = (self.net(torch.randn(8, 5)) / 3).log_softmax(over)
+            self.assertEqual(self.of(-(target * compared).sum(1).mean(), name), wrong)
+            compared = (self.net(torch.randn(8, 5)) / 3).log_softmax(over)
+            self.assertEqual(self.of(F.kl_div(compared, target), name), wrong)
+
+    def of_teacher(self, *over):
+        """Beside a cross entropy, with the shares of a teacher over some dimensions."""
+        scores = self.net(torch.randn(8, 5))
+        loss = F.cross_entropy(scores, TARGETS)
+        for one in over:
+            given = torch.randn(8, 4).softmax(one)
+            loss = loss + F.kl_div((scores / 2).log_softmax(one), given)
+        return self.of(loss, "loss.over_samples")
+
+    def test_shares_beside_a_cross_entropy(self):
+        self.assertEqual(self.of_teacher(0), 1.0)
+        self.assertEqual(self.of_teacher(1), 0.0)
+        self.assertEqual(self.of_teacher(0, 1), 0.0)
+
     def test_kl_of_probabilities(self):
         name = "loss.kl_of_probabilities"
         target = torch.randn(8, 4).softmax(1)

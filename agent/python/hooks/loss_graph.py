@@ -50,6 +50,7 @@ from _traincheck.graph_nodes import (
 )
 from _traincheck.loss_lines import causes_of
 from _traincheck.places import place
+from _traincheck.share_axes import ShareAxes
 from _traincheck.value_graph import givers_of, origins_of
 
 if TYPE_CHECKING:
@@ -314,8 +315,10 @@ def findings(
     """Of the nodes next to the loss; of the whole graph, too."""
     found = Findings()
     means: list[float | None] = []
+    axes = ShareAxes()
     for node in walk(roots, _MAX_NODES):
         found.at = node
+        axes.look(node)
         name = node.name()
         if name in (_SOFTMAX, _LOG_SOFTMAX):
             found.add(TWICE, origins_of(node) == {_SOFTMAX})
@@ -350,6 +353,7 @@ def findings(
         found.add(overlap_losses.NAME, overlap_losses.is_of_scores(node))
         label_graph.look(node, found)
         output_graph.look(node, found)
+    axes.say(OVER_SAMPLES, found)
     found.at = None  # what follows is about no one node
     of_probabilities = divergences.is_of_probabilities(roots)
     found.add(divergences.OF_PROBABILITIES, of_probabilities)
