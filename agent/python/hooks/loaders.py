@@ -137,6 +137,7 @@ class _Loaders:
             self._say(loader, MOVED_APART, apart)
         elif isinstance(error, StopIteration):
             watch.clock.iterator_ended(loader)
+            watch.worker_batches.ended(iterator, loader)
             if watch.first_batches.trained_with(loader):
                 watch.schedules.pass_ended(loader)
                 watch.class_tables.trained_with(getattr(iterator, "_dataset", None))
