@@ -138,9 +138,9 @@ def _fields_of(sample: Any) -> Iterable[Any]:
 
 
 def _kind_of(value: Any, has_rows: bool = False) -> str | None:
-    """ "f": an array of floating point numbers, or a picture; "i": of whole numbers, in
-    this process's memory. None: it is neither, or has no dimension. has_rows: one for
-    each sample."""
+    """Of an array in this process's memory: "f" (of floating point numbers, or a
+    picture) or "i" (of whole numbers). None: it is neither, or has no dimension.
+    has_rows: one for each sample."""
     if type(value) is torch.Tensor:
         if not value.is_cpu or value.layout != torch.strided or value.dim() == 0:
             return None
