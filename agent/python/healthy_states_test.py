@@ -378,6 +378,17 @@ class Tables(HooksCase):
         self.assertEqual(self.of(one, Held(classes=["a", "c"])), [1.0])
         self.assertEqual(self.of(one, Held(classes=["a", "b"])), [0.0])
         self.assertEqual(self.of(one, Held(classes=["x", "y"])), [0.0])
+
+    def test_names_that_a_table_numbers(self):
+        """A folder lacks a class, and was given the table of the training."""
+        table = {"a": 0, "b": 1, "c": 2}
+        one = Held(classes=["a", "b", "c"], class_to_idx=table)
+        lacks = Held(classes=["a", "c"], class_to_idx=table)
+        self.assertEqual(self.of(one, lacks), [0.0])
+        of_its_own = Held(classes=["a", "c"], class_to_idx={"a": 0, "c": 1})
+        self.assertEqual(self.of(one, of_its_own), [1.0])
+        of_words = Held(classes=["a", "c"], word_to_id={"the": 0, "of": 1})
+        self.assertEqual(self.of(Held(classes=["a", "b", "c"]), of_words), [1.0])
         self.assertEqual(self.of(one, Held(classes=3)), [])
 
 

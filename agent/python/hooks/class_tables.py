@@ -101,17 +101,25 @@ def _whole(data: Any) -> Any:
 
 def _tables(data: Any) -> Iterator[tuple[str, dict[str, int]]]:
     """By their attributes, and those within attributes."""
-    for name, value in _attributes(data):
-        if _TABLE.fullmatch(name) and _is_table(value):
-            yield name, value
-        elif _NAMES.fullmatch(name):
-            yield from ((name, table) for table in _numbered(value))
+    attributes = _attributes(data)
+    tables = [
+        (name, value)
+        for name, value in attributes
+        if _TABLE.fullmatch(name) and _is_table(value)
+    ]
+    yield from tables
+    for name, value in attributes:
+        if _NAMES.fullmatch(name):
+            # Names that a table numbers are only listed: a folder may lack some of them.
+            for listed in _numbered(value):
+                if not any(listed.keys() <= table.keys() for _, table in tables):
+                    yield name, listed
         elif _HOLDER.fullmatch(name):
             for inner, held in _attributes(value):
-                tables = [held] if _is_table(held) else []
+                within = [held] if _is_table(held) else []
                 if _NAMES.fullmatch(inner):
-                    tables = _numbered(held)
-                yield from ((f"{name}.{inner}", table) for table in tables)
+                    within = _numbered(held)
+                yield from ((f"{name}.{inner}", table) for table in within)
 
 
 def _attributes(owner: Any) -> list[tuple[str, Any]]:
