@@ -320,6 +320,27 @@ class ClearedTooLate(CauseCase):
     def test_once(self):
         self.assertEqual(self.train({1}), [0.0])
 
+    def clear_by_hand(self, of_user=False, among=slice(None)):
+        model = Net()
+        kind = type("Own", (torch.optim.SGD,), {}) if of_user else torch.optim.SGD
+        optimizer = kind(model.parameters(), lr=0.1)
+        for _ in range(3):
+            model(torch.ones(5, 3)).sum().backward()
+            for one in list(model.parameters())[among]:
+                one.grad = None
+            optimizer.step()
+            optimizer.zero_grad()
+        return self.said()[-1:]
+
+    def test_set_to_none_by_hand(self):
+        self.assertEqual(self.clear_by_hand(), [1.0])
+
+    def test_a_part_is_set_to_none_by_hand(self):
+        self.assertEqual(self.clear_by_hand(among=slice(1)), [0.0])
+
+    def test_an_optimizer_of_the_users_may_keep_them(self):
+        self.assertEqual(self.clear_by_hand(of_user=True), [0.0])
+
     def test_others_are_written_in_their_place(self):
         self.assertEqual(self.train({0, 1, 2}, write=True), [0.0])
 

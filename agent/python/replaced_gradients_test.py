@@ -37,6 +37,15 @@ class ReplacedGradients(SignsCase):
             self.optimizer.step()
         self.assertEqual(before, 1.0)
 
+    def test_none_are_there(self):
+        """Set to None by hand, before the step that was to use them."""
+        for _ in range(3):
+            self.loss(self.net).backward()
+            for parameter in self.net.parameters():
+                parameter.grad = None
+            self.optimizer.step()
+        self.assertEqual(said(self.NAME), [1.0])
+
     def test_gradients_that_add_up(self):
         for _ in range(3):
             self.loss(self.net).backward()

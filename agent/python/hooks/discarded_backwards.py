@@ -14,8 +14,9 @@ import functools
 from typing import TYPE_CHECKING
 
 from _traincheck.device_values import first_of
-from _traincheck.holds import first_trained
+from _traincheck.holds import first_trained, parameters_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.old_gradients import is_of_torch
 from _traincheck.places import place
 
 if TYPE_CHECKING:
@@ -61,14 +62,18 @@ class _Row:
         self.since.clear()
         self.unused.clear()
 
-    def see_cleared(self, mark: tuple[int, int] | None, used: bool) -> None:
-        """Called as a step begins. mark: of the gradient that it finds."""
+    def see_cleared(
+        self, mark: tuple[int, int] | None, used: bool, is_bare: bool
+    ) -> None:
+        """Called as a step begins. mark: of the gradient that it finds; is_bare: it finds
+        none at all, and would do nothing."""
         cleared, self.cleared = self.cleared, None
         if cleared is None and not used:
             return
-        # Cleared gradients are None, or were written to once.
+        # Cleared gradients are None, or were written to once. `p.grad = None` is no call.
         number, writes = cleared or _NONE
         empty = cleared is not None and mark in (None, (number, writes + 1))
+        empty = empty or (cleared is None and is_bare)
         self.emptied = self.emptied + 1 if empty else 0
         self.said = self.emptied >= _HABIT
 
@@ -169,7 +174,8 @@ class DiscardedBackwards:
             return None
         used = row.since
         mark = _mark(parameter)
-        row.see_cleared(mark, bool(used))
+        is_bare = bool(used) and mark is None and _is_bare(optimizer)
+        row.see_cleared(mark, bool(used), is_bare)
         if used and mark is not None and mark[0] == row.gradient[0]:
             if not row.discarded & used:
                 row.judge(False)
@@ -214,6 +220,13 @@ def _is_scaled_or_clipped(given: torch.Tensor, used: torch.Tensor) -> bool | Non
     bound = used.abs().max()
     scaled = (given * (used[known] / given[known]).max()).clamp(-bound, bound)
     return bool(((used - scaled).abs() <= _CLOSE * scaled.abs()).all())
+
+
+def _is_bare(optimizer: torch.optim.Optimizer) -> bool:
+    """Has nothing that it holds a gradient? One of the user's may keep them elsewhere."""
+    return is_of_torch(optimizer) and all(
+        parameter.grad is None for parameter in parameters_of(optimizer)
+    )
 
 
 def _mark(parameter: torch.Tensor) -> tuple[int, int] | None:

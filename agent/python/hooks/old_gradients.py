@@ -88,11 +88,13 @@ class OldGradients:
         known = self._all.get(optimizer)
         if known is None:
             return None
-        now = [] if known.is_cleared else _gradients(optimizer)
+        found = _gradients(optimizer)
+        now = [] if known.is_cleared else found
         dense = all(gradient.layout == torch.strided for gradient in now)
         comparable = dense and self._adds_in_place and len(now) == len(known.gradients)
         others = bool(now) and not any(map(_is_of, now, known.gradients))
-        replaced = comparable and others
+        # Where there are none, somebody has set them to None: nothing was summed.
+        replaced = (comparable and others) or not (found or known.is_cleared)
         known.was_replaced = known.was_replaced or replaced
         return replaced if known.was_replaced else None
 
