@@ -50,6 +50,28 @@ class Reach(OutputsCase):
                 self.assertEqual(of(3 * standard), [1.0])
                 self.assertEqual(of(shares), [0.0])
 
+    def test_sizes_that_change_behind_the_activation(self):
+        y = torch.randn(32)
+        for view in (
+            lambda x: x.squeeze(-1),
+            lambda x: x.view(-1),
+            lambda x: x.flatten(),
+            lambda x: x[:, 0],
+        ):
+            for loss in self.LOSSES:
+                for targets, wrong in ((3 * y, [1.0]), (y.sigmoid(), [0.0])):
+                    predicted = view(torch.sigmoid(self.scores(32)[:, :1]))
+                    given = self.of(loss(predicted, targets), self.NAME)
+                    self.assertEqual(given, wrong)
+
+    def test_an_order_that_changes_behind_the_activation(self):
+        """The targets are not known."""
+        y = 3 * torch.randn(4, 8)
+        loss = (torch.sigmoid(self.scores()).T - y).abs().mean()
+        self.assertEqual(self.of(loss, self.NAME), [])
+        one_of_many = (torch.sigmoid(self.scores(32))[:, 0] - y.view(-1)).abs().mean()
+        self.assertEqual(self.of(one_of_many, self.NAME), [])
+
     def test_a_softmax_and_one_hot_targets(self):
         right = F.one_hot(TARGETS, 4).float()
         loss = lambda y: F.mse_loss(self.scores().softmax(1), y)

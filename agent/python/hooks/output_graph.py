@@ -13,6 +13,7 @@ from _traincheck.graph_nodes import (
     ERRORS,
     LAYER_PRODUCTS,
     NLL,
+    VIEWS,
     dimension,
     factor,
     inputs,
@@ -47,6 +48,14 @@ _RANGES = {
     "SoftplusBackward0": (0.0, math.inf),
     "TanhBackward0": (-1.0, 1.0),
 }
+# What hands on values in their order, in another shape.
+_RESIZES = VIEWS | {
+    f"{name}Backward{number}"
+    for name, numbers in (("Squeeze", "012"), ("Unsqueeze", "0"))
+    for number in numbers
+}
+_MOST_VIEWS = 4  # of one another
+_SELECTION = "SelectBackward0"
 _READ = 1 << 16  # elements
 _LEAST = 16  # targets
 _SHARE = 1 / 8  # of them, out of reach
@@ -167,7 +176,7 @@ def _error_is_out_of_reach(error: Node) -> bool | None:
     predicted = [place for place, (node, _) in enumerate(following) if node is not None]
     if len(predicted) != 1:
         return None
-    reach = _reach(origins_of(error))
+    reach = _reach({one.name() for giver in givers_of(error) for one in _wholes(giver)})
     if reach is None:
         return None
     targets = saved(error, "target" if predicted[0] == 0 else "self")
@@ -185,14 +194,49 @@ def _difference_is_out_of_reach(node: Node) -> bool | None:
     if len(following) != 2 or (following[0][0] is None) == (following[1][0] is None):
         return None
     is_first = following[0][0] is not None
-    (activation,) = inputs(subtractions[0])
+    (giver,) = inputs(subtractions[0])
+    activation = _before_views(giver)
     reach = _reach({activation.name()})
     results = saved(activation, "result")
-    if reach is None or results is None or results.shape != difference.shape:
+    if reach is None or results is None or results.numel() != difference.numel():
         return None
+    if results.shape != difference.shape:
+        if activation is giver or not results.is_contiguous():
+            return None
+        results = results.view(difference.shape)
     results, difference = _first(results), _first(difference)
     targets = results - difference if is_first else results + difference
     return _are_outside(targets, *reach)
+
+
+def _before_views(node: Node) -> Node:
+    """What gave it values, through what changes sizes and no order: squeeze, view, [:, 0]
+    of a single column."""
+    for _ in range(_MOST_VIEWS):
+        givers = inputs(node)
+        if len(givers) != 1:
+            break
+        if node.name() not in _RESIZES and not _selects_all(node, givers[0]):
+            break
+        node = givers[0]
+    return node
+
+
+def _wholes(giver: Node) -> list[Node]:
+    """What gave it values, if it is one row or column of these."""
+    givers = [giver]
+    for _ in range(_MOST_VIEWS):
+        if [one.name() for one in givers] != [_SELECTION]:
+            break
+        givers = values_of(inputs(givers[0]))
+    return givers
+
+
+def _selects_all(node: Node, giver: Node) -> bool:
+    before, after = shape(giver), shape(node)
+    if node.name() != _SELECTION or before is None or after is None:
+        return False
+    return math.prod(before) == math.prod(after)
 
 
 def _reach(origins: set[str]) -> tuple[float, float] | None:
