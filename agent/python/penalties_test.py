@@ -35,6 +35,34 @@ class Penalties(GraphCase):
         ones = torch.ones(16, 1)
         self.assertEqual(self.of(lambda scores: scores, grad_outputs=ones), [1.0])
 
+    def second_order(self, first, last, *, then=None, term=0.0):
+        """Gradients of gradients, of which the last ones have a graph, or not."""
+        HooksCase.setUp(self)
+        x = torch.randn(16, 1, requires_grad=True)
+        u = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+        ones = torch.ones(16, 1)
+        slope = lambda y, graph: torch.autograd.grad(
+            y, x, ones, retain_graph=True, create_graph=graph
+        )[0]
+        of_first = slope(u(x), first)
+        of_second = slope(slope(u(x), True), last)
+        if then is not None:
+            of_second = slope(slope(u(x), True), then)
+        residual = (of_first - 0.1 * of_second).square().mean()
+        start = (u(torch.zeros(4, 1)) - 1).square().mean()
+        (residual + 10 * start + term).backward()
+        return said(self.NAME)
+
+    def test_derivatives_of_second_order(self):
+        self.assertEqual(self.second_order(False, False), [1.0])
+        self.assertEqual(self.second_order(True, True), [0.0])
+        self.assertEqual(self.second_order(False, True), [0.0])
+
+    def test_numbers_of_a_validation_before(self):
+        self.assertEqual(self.second_order(True, False, then=True, term=1.0), [0.0])
+        # Those of the first order may be logged.
+        self.assertEqual(self.second_order(False, True, term=1.0), [0.0])
+
     def test_gradients_with_a_graph(self):
         self.assertEqual(self.of(torch.sum, create_graph=True), [0.0])
 

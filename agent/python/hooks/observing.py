@@ -58,22 +58,28 @@ def observe_function(
     watch: Watch,
     module: types.ModuleType,
     name: str,
-    before: Callable[[Args, Kwargs], None],
+    before: Callable[[Args, Kwargs], None] | None = None,
+    after: Callable[[Args, Kwargs, Any], None] | None = None,
 ) -> None:
     """Runs before(args, kwargs) in front of a function that only torch itself calls, by
-    this name of its module: compilers know public ones by their identity."""
+    this name of its module, and after(args, kwargs, result) behind it: compilers know
+    public ones by their identity."""
     fn: Any = getattr(module, name, None)
     if not isinstance(fn, types.FunctionType) or hasattr(fn, _OBSERVED):
         return
 
     @functools.wraps(fn)
     def observed(*args: Any, **kwargs: Any) -> Any:
-        quietly(watch.core, before, args, kwargs)
+        if before is not None:
+            quietly(watch.core, before, args, kwargs)
         try:
-            return fn(*args, **kwargs)
+            result = fn(*args, **kwargs)
         except BaseException as error:
             error.__traceback__ = error.__traceback__.tb_next  # type: ignore[union-attr]
             raise
+        if after is not None:
+            quietly(watch.core, after, args, kwargs, result)
+        return result
 
     setattr(observed, _OBSERVED, True)
     setattr(module, name, observed)

@@ -1,8 +1,9 @@
 """Penalties of gradients that have no gradient themselves.
 
 autograd.grad without create_graph gives numbers. A penalty or a residual that is
-computed of them changes the value of the loss, and nothing that is learned. Gradients of
-a loss, with which inputs are made harder, are numbers on purpose.
+computed of them changes the value of the loss, and nothing that is learned; so does one
+of second derivatives of which only the first have a graph. Gradients of a loss, with
+which inputs are made harder, are numbers on purpose.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from _traincheck.graph_nodes import shape
 from _traincheck.observing import observe_function
+from _traincheck.tensor_marks import TensorMark, has_mark
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,21 +31,31 @@ _SUMS = frozenset(("AddBackward0", "SubBackward0"))
 # Between the terms of a loss and the loss.
 _FACTORS = frozenset(("DivBackward0", "MulBackward0", "NegBackward0", "RsubBackward1"))
 _MOST = 32  # nodes
+_MOST_GRAPHS = 32  # gradients that are remembered
 
 
 class Penalties:
     def __init__(self) -> None:
         # Were gradients of inputs taken since the last backward, with a graph?
         self._taken: bool | None = None
+        # Those that have a graph. Were gradients of such taken without one the last time?
+        # Then a derivative of higher order is a number.
+        self._graphs: list[TensorMark] = []
+        self._ends_in_numbers = False
 
-    def takes(self, args: Args, kwargs: Kwargs) -> None:
-        """Called with what autograd gives its engine: outputs, gradients of them,
-        retain_graph, create_graph, inputs."""
+    def takes(self, args: Args, kwargs: Kwargs, result: Any) -> None:
+        """Called with what autograd gives its engine (outputs, gradients of them,
+        retain_graph, create_graph, inputs), and gets."""
         if kwargs.get("accumulate_grad", True) or not torch.is_grad_enabled():
             return  # a backward
         outputs, _, _, graph, inputs = args[:5]
-        if any(map(_is_input, inputs)) and all(map(_are_scores, outputs)):
-            self._taken = bool(self._taken) or bool(graph)
+        if not any(map(_is_input, inputs)) or not all(map(_are_scores, outputs)):
+            return
+        self._taken = bool(self._taken) or bool(graph)
+        if any(mark.is_of(output) for mark in self._graphs for output in outputs):
+            self._ends_in_numbers = not graph
+        if graph and len(self._graphs) < _MOST_GRAPHS:
+            self._graphs += [TensorMark(one) for one in result if _has_graph(one)]
 
     def are_asked(self) -> bool:
         return self._taken is not None
@@ -51,9 +63,19 @@ class Penalties:
     def backward_begins(self, roots: list[Node]) -> float | None:
         """1: a term of the loss has no gradient; None: nothing tells."""
         taken, self._taken = self._taken, None
-        if taken is None or taken:
-            return None if taken is None else 0.0
-        return 1.0 if any(map(_has_constant_term, roots)) else None
+        in_numbers, self._ends_in_numbers = self._ends_in_numbers, False
+        self._graphs = []
+        if taken is None:
+            return None
+        is_suspect = in_numbers or not taken
+        if is_suspect and any(map(_has_constant_term, roots)):
+            return 1.0
+        return 0.0 if taken else None
+
+
+def _has_graph(gradient: Any) -> bool:
+    is_plain = type(gradient) is torch.Tensor and has_mark(gradient)
+    return is_plain and gradient.grad_fn is not None
 
 
 def _is_input(tensor: Any) -> bool:
@@ -88,7 +110,7 @@ def _has_constant_term(root: Node) -> bool:
 
 
 def install(watch: Watch) -> None:
-    def takes(args: Args, kwargs: Kwargs) -> None:
-        watch.penalties.takes(args, kwargs)
+    def takes(args: Args, kwargs: Kwargs, result: Any) -> None:
+        watch.penalties.takes(args, kwargs, result)
 
-    observe_function(watch, torch.autograd, "_engine_run_backward", takes)
+    observe_function(watch, torch.autograd, "_engine_run_backward", after=takes)
