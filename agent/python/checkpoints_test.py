@@ -179,12 +179,17 @@ class OtherFormats(HooksCase):
 
         net = Wrapped()
         body = {"body.weight": torch.ones(5, 5)}
+        inner = {"head.inner.bias": torch.ones(3)}
         for more, wrong in (
             ({"head.weight": torch.ones(3, 5)}, [1.0]),
             ({"head.a.inner.b.weight": torch.ones(3, 5)}, [1.0]),
             ({"head.weight": torch.ones(4, 5)}, [0.0]),  # of other classes
             ({"fc.weight": torch.ones(3, 5)}, [0.0]),
             ({"body.norm.weight": torch.ones(5, 5)}, [0.0]),  # body.weight is there
+            ({"head.inner.gamma": torch.ones(3, 5)}, [1.0]),
+            ({"head.inner.gamma": torch.ones(3, 5), **inner}, [0.0]),
+            ({"head.gamma": torch.ones(3, 5)}, [0.0]),
+            ({"body.scale": torch.ones(5)}, [0.0]),
             ({}, []),
         ):
             HooksCase.setUp(self)

@@ -2,7 +2,8 @@
 
 An adapter, a compiler or a wrapper puts a component into the names of a part
 ("head.weight", "head.wrapped.weight"). With strict=False such a part is left out
-without a word, and the model goes on with what it was made with.
+without a word, and the model goes on with what it was made with. So it is where a
+library of another time names what is in a layer otherwise ("norm.gamma", "norm.weight").
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     import torch
@@ -47,7 +48,37 @@ def leaves_renamed(module: torch.nn.Module, state: Any, result: Any) -> bool | N
             for other in others
         ):
             return True
+    return _renames_within(missing, unexpected, state, own)
+
+
+def _renames_within(
+    missing: list[str],
+    unexpected: list[str],
+    state: Any,
+    own: dict[str, torch.Tensor],
+) -> bool:
+    """Has the state a layer under other names (gamma and beta for weight and bias)? A
+    layer of which a part was taken over has something new beside it."""
+    absent, given, known = map(_by_layer, (missing, unexpected[:_UNEXPECTED], own))
+    for layer, names in given.items():
+        lacks = absent.get(layer, ())
+        if not layer or not lacks or len(lacks) != len(known.get(layer, ())):
+            continue
+        if any(other.startswith(f"{layer}.") for other in known):
+            continue  # tokens and positions of a whole model, which has layers
+        shapes = [getattr(state.get(name), "shape", None) for name in names]
+        alike = [own[name] for name in lacks if name in own]
+        alike = [one for one in alike if one.dim() > 0 and one.shape in shapes]
+        if len(alike) > 1 or any(one.dim() > 1 for one in alike):
+            return True
     return False
+
+
+def _by_layer(names: Iterable[str]) -> dict[str, list[str]]:
+    layers: dict[str, list[str]] = {}
+    for name in names:
+        layers.setdefault(name.rpartition(".")[0], []).append(name)
+    return layers
 
 
 def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
