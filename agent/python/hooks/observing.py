@@ -28,10 +28,13 @@ def observe(
 ) -> None:
     """Runs before(self, args, kwargs) and after(self, args, result) around a method.
 
-    What cls itself defines, once. after does not run where the method raises.
+    What cls itself defines, once for each observer. after does not run where the method
+    raises.
     """
     fn: Any = cls.__dict__.get(method)
-    if not isinstance(fn, types.FunctionType) or hasattr(fn, _OBSERVED):
+    observers: frozenset[str] = getattr(fn, _OBSERVED, frozenset())
+    names = {f"{one.__module__}.{one.__qualname__}" for one in (before, after) if one}
+    if not isinstance(fn, types.FunctionType) or names <= observers:
         return
 
     @functools.wraps(fn)
@@ -48,7 +51,7 @@ def observe(
             quietly(watch.core, after, self, args, result)
         return result
 
-    setattr(observed, _OBSERVED, True)
+    setattr(observed, _OBSERVED, observers | names)
     # The compiler does not look into it and breaks its graph at the call.
     setattr(observed, "_torchdynamo_disable", True)
     setattr(cls, method, observed)
