@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pathlib
+import pickle
 import sys
 import unittest
 
@@ -146,6 +147,14 @@ def update_ema_loss(teacher, student, average):
     return 0.9 * average + 0.1 * float(len(list(student.children())))
 
 
+def update_kept_target(target, source, tau):
+    for mine, other in zip(target.parameters(), source.parameters()):
+        mine = (1 - tau) * mine + tau * other
+
+
+KEPT = [update_kept_target]
+
+
 class AgentOfTwo:
     """Its method is given both."""
 
@@ -224,6 +233,12 @@ class StandingAverages(HooksCase):
         self.assertEqual(self.copies(loads), 0.0)
         agent = AgentOfTwo()
         self.assertEqual(self.copies(lambda c, m: agent.soft_update(m, c, 0.1)), 1.0)
+
+    def test_a_function_that_is_kept_can_be_pickled(self):
+        """So it is not replaced by one of its name."""
+        update = lambda c, m: update_kept_target(c, m, 0.1)
+        self.assertIsNone(self.copies(update))
+        self.assertIs(pickle.loads(pickle.dumps(KEPT))[0], update_kept_target)
 
     def test_one_that_has_moved_may_stand_still(self):
         """A rate may have fallen to 0."""

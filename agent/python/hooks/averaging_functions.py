@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import sys
 import types
 from typing import TYPE_CHECKING
 
@@ -31,19 +32,29 @@ _OBSERVED = "_traincheck_observed"
 
 def look(watch: Watch) -> None:
     """Observes the functions that there are; called at an optimizer's first step."""
-    observed: dict[int, Any] = {}  # by the id of the function
-    for names in user_modules():
-        for name, value in list(names.items()):
-            if type(value) is not types.FunctionType or hasattr(value, _OBSERVED):
-                continue
-            if not moves_averages(value.__name__) or not reads_weights(value):
-                continue
-            if _may_not_move(value):
-                continue
-            # Others have it by an import.
-            if id(value) not in observed:
-                observed[id(value)] = _observed(watch, value)
-            names[name] = observed[id(value)]
+    # Names of modules, by the id of the function that they have.
+    places: dict[int, list[tuple[dict[str, Any], str]]] = {}
+    modules = {id(names): names for names in user_modules()}  # each once
+    for names in modules.values():
+        for name in list(names):
+            if _moves_models(names[name]):
+                places.setdefault(id(names[name]), []).append((names, name))
+    for known in places.values():
+        names, name = known[0]
+        function = names[name]
+        # Whoever else keeps it may pickle it, by its name, which is about to be another
+        # function's: for each of the modules a reference, and two here.
+        if sys.getrefcount(function) > len(known) + 2 or _may_not_move(function):
+            continue
+        observed = _observed(watch, function)
+        for names, name in known:
+            names[name] = observed
+
+
+def _moves_models(value: Any) -> bool:
+    if type(value) is not types.FunctionType or hasattr(value, _OBSERVED):
+        return False
+    return moves_averages(value.__name__) and reads_weights(value)
 
 
 def _may_not_move(function: types.FunctionType) -> bool:
