@@ -89,6 +89,6 @@ def _observed(watch: Watch, function: types.FunctionType) -> Any:
         quietly(watch.core, ended, given)
         return result
 
-    setattr(observed, _OBSERVED, True)
+    setattr(observed, _OBSERVED, frozenset())
     setattr(observed, "_torchdynamo_disable", True)
     return observed
