@@ -1,6 +1,5 @@
 """Tests of metrics that go on from one evaluation to the next (carried_metrics.py)."""
 
-import time
 import unittest
 from collections import deque
 
@@ -163,20 +162,6 @@ class Best(Accuracy):
         return self.best
 
 
-class AverageMeter:
-    def __init__(self):
-        self.reset()
-
-    def reset(self):
-        self.val = self.avg = self.sum = self.count = 0
-
-    def update(self, val, n=1):
-        self.val = val
-        self.sum += val * n
-        self.count += n
-        self.avg = self.sum / self.count
-
-
 WRONG = (Accuracy, OfTensors, OfLists, OfAModule)
 
 
@@ -318,53 +303,6 @@ class CarriedMetrics(SignsCase):
         metric = Accuracy()
         metric.compute = lambda: None
         self.assertEqual(self.train(metric), set())
-
-    def meter(self, evaluate, between=None):
-        self.setUp()
-        return self.train(AverageMeter(), evaluate=evaluate, between=between)
-
-    def test_an_average_that_is_read(self):
-        def of_losses(meter):
-            for x, y in self.loader:
-                with torch.no_grad():
-                    loss = F.cross_entropy(self.net(x), y)
-                meter.update(loss.item(), len(y))
-            return meter.avg
-
-        def of_seconds(meter):
-            for x, y in self.loader:
-                with torch.no_grad():
-                    loss = F.cross_entropy(self.net(x), y)
-                meter.update(time.perf_counter() - loss.item())  # no score
-
-        def of_something(one):
-            for x, y in self.loader:
-                with torch.no_grad():
-                    given = F.cross_entropy(self.net(x), y)
-                one.update(given.item(), len(y))
-
-        def by_hand(meter):
-            meter.sum = meter.count = 0
-
-        self.assertEqual(self.meter(of_losses), {1.0})
-        reset = lambda meter: meter.reset()
-        self.assertEqual(self.meter(of_losses, reset), {0.0})
-        self.assertEqual(self.meter(of_losses, by_hand), set())
-        anew = lambda _: of_losses(AverageMeter())
-        self.assertEqual(self.meter(anew), set())
-        self.assertEqual(self.meter(of_seconds), set())
-        self.assertEqual(self.meter(of_something), set())
-
-    def test_averages_of_a_training(self):
-        def train_and_evaluate(meter):
-            for x, y in self.loader:
-                loss = F.cross_entropy(self.net(x), y)
-                self.optimizer.zero_grad()
-                loss.backward()
-                self.optimizer.step()
-                meter.update(loss.item(), len(y))
-
-        self.assertEqual(self.meter(train_and_evaluate), set())
 
     def test_what_is_read_without_a_loader(self):
         @torch.no_grad()

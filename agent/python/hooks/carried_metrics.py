@@ -12,15 +12,10 @@ An evaluation is a row of updates without a training between them, with batches 
 loader, whose result is then asked for. Looked at is the metric's own state: a later
 evaluation of the same loader begins with exactly what the one before ended with, however
 it could have been reset, and the same number of samples or batches is added each time.
-
-An AverageMeter keeps its average in an attribute, which nobody calls for: what it has at
-the beginning of the next evaluation is what it ended with. Others measure times, over all
-evaluations on purpose, so that the line of the update is to name a loss or a score.
 """
 
 from __future__ import annotations
 
-import linecache
 import re
 import types
 from typing import TYPE_CHECKING
@@ -28,7 +23,6 @@ from typing import TYPE_CHECKING
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
 from _traincheck.metric_state import counts_of, numbers_in, state_of
 from _traincheck.observing import observe
-from _traincheck.sources import frames, is_of_user
 from _traincheck.user_classes import user_classes
 
 if TYPE_CHECKING:
@@ -47,13 +41,6 @@ NAME = "opt.metric_carried_on"
 _ADDS = ("update", "update_state", "add", "add_batch")
 _GIVES = ("compute", "result", "value")
 _RESETS = ("reset", "reset_states", "reset_state")
-_AVERAGES = ("average", "avg", "mean")
-# Words in a line that adds a loss, or a score, to an average.
-_SCORES = frozenset(
-    "acc accuracy auc bleu dice err error errors iou loss losses mae miou mse nll "
-    "perplexity ppl precision psnr recall rmse score scores ssim top".split()
-)
-_TIMES = frozenset("clock duration elapsed latency perf speed time timer times".split())
 # Words of what looks back on purpose: of classes, and of attributes.
 _LONG = frozenset(
     "cumulative ema exponential global lifetime moving overall running smooth smoothed "
@@ -70,8 +57,7 @@ _FEWEST = 2  # batches of an evaluation
 class _Row:
     """One metric. Of the evaluation that goes on, or was the last one:"""
 
-    def __init__(self, keeps_average: bool) -> None:
-        self.keeps_average = keeps_average  # and is not asked for it
+    def __init__(self) -> None:
         self.evaluations = 0
         self.trainings = 0  # before it
         self.loader = 0
@@ -102,7 +88,7 @@ class CarriedMetrics:
             self._looked = True
             classes = user_classes()
             of_user = set(map(id, classes))
-            for cls in filter(lambda cls: is_metric(cls) or is_meter(cls), classes):
+            for cls in filter(is_metric, classes):
                 for one in cls.__mro__:
                     if id(one) in of_user:
                         _observe(watch, one)
@@ -145,7 +131,7 @@ class CarriedMetrics:
         row = self._rows.get(metric) if is_possible_key(metric) else None
         if row is None:
             return
-        if row.end is not None or (row.keeps_average and row.batches >= _FEWEST):
+        if row.end is not None:
             self._say(0.0)
         row.forget()
 
@@ -162,10 +148,7 @@ class CarriedMetrics:
         if row is None:
             if len(self._rows) >= _METRICS:
                 return None
-            kind = type(metric)
-            row = _Row(not is_metric(kind) and is_meter(kind))
-            if row.keeps_average and not (_is_average(metric) and _adds_a_score()):
-                row.evaluations = _EVALUATIONS
+            row = _Row()
             self._rows.set(metric, row)
         return row if row.evaluations < _EVALUATIONS else None
 
@@ -173,8 +156,6 @@ class CarriedMetrics:
         begin, end, loader = row.begin, row.end, self._passes.loader()
         row.evaluations += 1
         state = state_of(metric) if loader and not _looks_back(metric) else None
-        if row.keeps_average and row.batches >= _FEWEST:
-            end = state
         if state is None:
             row.forget()
         elif begin is not None and end is not None and loader == row.loader:
@@ -209,42 +190,13 @@ class CarriedMetrics:
 
 def is_metric(cls: type[Any]) -> bool:
     """Does it collect, give a result of what it has, and begin anew?"""
-    methods = _methods_of(cls)
-    return all(not methods.isdisjoint(names) for names in (_ADDS, _GIVES, _RESETS))
-
-
-def is_meter(cls: type[Any]) -> bool:
-    """Does it collect, and begin anew, and is not called for what it has?"""
-    methods = _methods_of(cls)
-    is_asked = not methods.isdisjoint(_GIVES)
-    return not is_asked and not any(map(methods.isdisjoint, (_ADDS, _RESETS)))
-
-
-def _methods_of(cls: type[Any]) -> set[str]:
-    return {
+    methods = {
         name
         for one in cls.__mro__
         for name, value in vars(one).items()
         if type(value) is types.FunctionType
     }
-
-
-def _is_average(meter: Any) -> bool:
-    """Has it an average, as an attribute or a property?"""
-    known = getattr(meter, "__dict__", ())
-    return any(name in known or hasattr(type(meter), name) for name in _AVERAGES)
-
-
-def _adds_a_score() -> bool:
-    """Does the line of the user's that runs now name a loss or a score, and no time?"""
-    for frame in frames():
-        path = frame.f_code.co_filename
-        name = frame.f_globals.get("__name__")
-        is_ours = type(name) is str and name.startswith("_traincheck")
-        if not is_ours and is_of_user(path):
-            words = set(_words(linecache.getline(path, frame.f_lineno)))
-            return not words.isdisjoint(_SCORES) and words.isdisjoint(_LONG | _TIMES)
-    return False
+    return all(not methods.isdisjoint(names) for names in (_ADDS, _GIVES, _RESETS))
 
 
 def _observe(watch: Watch, cls: type[Any]) -> None:

@@ -28,13 +28,10 @@ def observe(
 ) -> None:
     """Runs before(self, args, kwargs) and after(self, args, result) around a method.
 
-    What cls itself defines, once for each observer. after does not run where the method
-    raises.
+    What cls itself defines, once. after does not run where the method raises.
     """
     fn: Any = cls.__dict__.get(method)
-    observers: frozenset[str] = getattr(fn, _OBSERVED, frozenset())
-    names = {f"{one.__module__}.{one.__qualname__}" for one in (before, after) if one}
-    if not isinstance(fn, types.FunctionType) or names <= observers:
+    if not isinstance(fn, types.FunctionType) or hasattr(fn, _OBSERVED):
         return
 
     @functools.wraps(fn)
@@ -51,7 +48,7 @@ def observe(
             quietly(watch.core, after, self, args, result)
         return result
 
-    setattr(observed, _OBSERVED, observers | names)
+    setattr(observed, _OBSERVED, True)
     # The compiler does not look into it and breaks its graph at the call.
     setattr(observed, "_torchdynamo_disable", True)
     setattr(cls, method, observed)
