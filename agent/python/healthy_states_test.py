@@ -192,16 +192,9 @@ class Recurrence(nn.Module):
 class CarriedStates(HooksCase):
     NAME = "opt.carries_state"
 
-    def trained(
-        self,
-        begin,
-        shuffle=True,
-        pieces=1,
-        criterion=lambda a, b: a.mean(),
-        made=Recurrence,
-    ):
+    def trained(self, begin, shuffle=True, pieces=1, criterion=lambda a, b: a.mean()):
         HooksCase.setUp(self)
-        net = made()
+        net = Recurrence()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         loader = DataLoader(TensorDataset(torch.randn(24, 6, 5)), 4, shuffle=shuffle)
         state = None
@@ -215,33 +208,6 @@ class CarriedStates(HooksCase):
                 state = tuple(one.detach() for one in state)
         return said(self.NAME)
 
-    def kept(self, made, forgets=False, **options):
-        """By the model, which may forget it as a batch begins."""
-
-        class Keeping(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.cells, self.head = made(5, 3, batch_first=True), nn.Linear(3, 2)
-                self.state = None
-
-            def forward(self, x, state):
-                out, after = self.cells(x, self.state)
-                is_pair = isinstance(after, tuple)
-                self.state = tuple(s.detach() for s in after) if is_pair else after.data
-                return self.head(out[:, -1]), ()
-
-        nets = []
-
-        def net():
-            nets.append(Keeping())
-            return nets[-1]
-
-        def begin(state):
-            nets[-1].state = None if forgets else nets[-1].state
-            return ()
-
-        return self.trained(begin, made=net, **options)
-
     def test_a_shuffled_batch_begins_with_the_state_of_another(self):
         self.assertEqual(self.trained(lambda state: state), [0.0, 1.0])
 
@@ -251,33 +217,6 @@ class CarriedStates(HooksCase):
             self.assertEqual(carries, [0.0, 1.0])
             zeros = lambda state: (torch.zeros(1, 4, 3), torch.zeros(1, 4, 3))
             self.assertEqual(self.trained(zeros, criterion=criterion), [0.0])
-
-    def test_a_state_that_the_model_detaches(self):
-        class Detaching(Recurrence):
-            def forward(self, x, state=None):
-                out, state = super().forward(x, state)
-                return out, tuple(one.detach() for one in state)
-
-        self.assertEqual(self.trained(lambda state: state, made=Detaching), [0.0, 1.0])
-        self.assertEqual(self.trained(lambda s: None, pieces=2, made=Detaching), [])
-
-    def test_a_state_that_the_model_keeps(self):
-        for made in (nn.LSTM, nn.GRU):
-            self.assertEqual(self.kept(made), [0.0, 1.0])
-            self.assertEqual(self.kept(made, pieces=2), [0.0, 1.0])
-            self.assertEqual(self.kept(made, shuffle=False), [])
-            self.assertEqual(self.kept(made, forgets=True), [0.0])
-            self.assertEqual(self.kept(made, forgets=True, pieces=2), [0.0])
-
-    def test_what_a_model_keeps_to_show_it(self):
-        class Showing(Recurrence):
-            def forward(self, x, state=None):
-                out, state = super().forward(x, state)
-                self.shown, self.seen = out.detach(), (x, state)
-                return out, state
-
-        none = lambda state: None
-        self.assertEqual(set(self.trained(none, made=Showing)) - {0.0}, set())
 
     def test_batches_in_order_continue_each_other(self):
         self.assertEqual(self.trained(lambda state: state, shuffle=False), [])

@@ -3,9 +3,7 @@
 A recurrence that goes on over batches is right where each of them continues the one
 before: a long series that is read in order. Where a loader shuffles, each sample begins
 with the state of another one. Seen where a model's forward is given what it has returned
-for another batch; a detached tensor has the memory of what it was detached from. A model
-with recurrences of torch's may keep the state itself: then an attribute that was made
-anew for another batch is what a layer of this one was given.
+for another batch; a detached tensor has the memory of what it was detached from.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.graph_nodes import kept, walk
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.samplers import draws_at_random
 
@@ -36,31 +33,6 @@ _HABIT = 2  # batches in a row
 _LOADERS = 16  # that are read at a time
 _MOST = 8  # tensors of a call that are looked at
 _DEPTH = 2  # containers within each other
-_MODULES = 64  # of a model that are looked at
-_LOOKS = 8  # at what a model keeps
-_NODES = 4096  # of its results' graphs
-_RECURRENCES = (torch.nn.RNNBase, torch.nn.RNNCellBase)
-_OF_MODULES = frozenset(vars(torch.nn.Module()))  # names of attributes
-# What recurrences keep of the state that they are given.
-_READS = {
-    "AddmmBackward0": "mat1",
-    "CudnnRnnBackward0": "hx",
-    "MkldnnRnnLayerBackward0": "hx_",
-    "MmBackward0": "self",
-}
-
-
-class _Kept:
-    """By one model, in attributes of its modules."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        few = islice(module.modules(), _MODULES)
-        self.recurs = any(issubclass(type(one), _RECURRENCES) for one in few)
-        self.looks = 0
-        self.habit = 0
-        self.batch = 0
-        self.all: set[int] = set()  # storages
-        self.new: set[int] = set()  # those that the last batch made
 
 
 class CarriedStates:
@@ -77,7 +49,6 @@ class CarriedStates:
         # Module -> batches in a row. A loss is a module as well, and is called with more
         # than its input between two calls of the model.
         self._habits: WeakIdentityMap[torch.nn.Module, int] = WeakIdentityMap()
-        self._kept: WeakIdentityMap[torch.nn.Module, _Kept] = WeakIdentityMap()
         self._said: float | None = None
 
     def pass_begins(self, loader: DataLoader[Any], number: int) -> None:
@@ -104,57 +75,12 @@ class CarriedStates:
         self._awake.add(NAME)
 
     def forward_ended(self, args: Args, kwargs: Kwargs, result: Any) -> None:
-        if not self._batches:
-            return
-        self._see_kept(args, kwargs, result)
-        if not _takes_more(args, kwargs):
+        if not self._batches or not _takes_more(args, kwargs):
             return
         inner = isinstance(result, (tuple, list, dict))
         few = islice(_tensors(result, _DEPTH), _MOST) if inner else ()
-        # What a recurrence returns may have been detached; what it was given is none.
-        recurs, given = self._recurs(args[0]), [*args[1:], *kwargs.values()]
-        before = {id(one) for one in islice(_tensors(given, _DEPTH + 1), _MOST)}
-        made = [
-            one
-            for one in few
-            if one.requires_grad or (recurs and id(one) not in before)
-        ]
-        keys = {self._core.storage_key(one) for one in made}
+        keys = {self._core.storage_key(one) for one in few if one.requires_grad}
         self._returned.set(args[0], (self._batches, keys - {0}))
-
-    def _see_kept(self, args: Args, kwargs: Kwargs, result: Any) -> None:
-        module = args[0]
-        state = self._kept.get(module)
-        if state is None:
-            state = _Kept(module)
-            self._kept.set(module, state)
-        if not state.recurs or state.looks == _LOOKS:
-            return
-        if state.batch != self._batches:
-            state.looks += 1
-            if state.new:
-                state.habit = state.habit + 1 if self._reads(result, state.new) else 0
-                self._said = float(state.habit >= _HABIT)
-                self._awake.add(NAME)
-            state.batch = self._batches
-        inputs = list(islice(_tensors([*args[1:], *kwargs.values()], _DEPTH), 1))
-        few = islice(_attributes(module), _MOST)
-        now = [one for one in few if inputs and _goes_with(one, (module, *inputs))]
-        keys = {self._core.storage_key(one) for one in now} - {0}
-        state.new, state.all = keys - state.all, keys
-
-    def _recurs(self, module: torch.nn.Module) -> bool:
-        state = self._kept.get(module)
-        return state is not None and state.recurs
-
-    def _reads(self, result: Any, keys: set[int]) -> bool:
-        few = islice(_tensors(result, _DEPTH), _MOST)
-        roots = [one.grad_fn for one in few if one.grad_fn is not None]
-        for node in walk(roots, _NODES):
-            given = kept(node, _READS.get(node.name(), ""))
-            if type(given) is torch.Tensor and self._core.storage_key(given) in keys:
-                return True
-        return False
 
     def optimizer_steps(self) -> float | None:
         """1: a state was carried over to other samples, twice in a row; None: no model
@@ -171,16 +97,6 @@ def _states(args: Args, kwargs: Kwargs) -> list[torch.Tensor]:
     more = [*args[2:], *kwargs.values()]
     found = islice(_tensors(more, _DEPTH + 1), _MOST)
     return [one for one in found if not one.requires_grad]
-
-
-def _attributes(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Tensors that modules keep, as buffers or otherwise, and that are no parameters."""
-    for one in islice(module.modules(), _MODULES):
-        own: dict[str, Any] = object.__getattribute__(one, "__dict__")
-        for name in islice(own, _MODULES):
-            if name not in _OF_MODULES:
-                yield from _tensors(own[name], 1)
-        yield from _tensors(own.get("_buffers"), 1)
 
 
 def _goes_with(state: torch.Tensor, args: Args) -> bool:
