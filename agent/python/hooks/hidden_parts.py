@@ -72,7 +72,6 @@ class HiddenParts:
         # Ids of trained parameters that no optimizer held at first, and of those
         # that one held once: left out on purpose, as far as is known.
         self._left_out: set[int] | None = None
-        self._held_models: set[int] = set()  # numbers of models with such, ever
         self._known: set[int] = set()  # numbers of the models at the last step
         self._forwards = 0  # open outermost ones that train
         self._made = 0  # layers within forwards, since a step
@@ -152,22 +151,13 @@ class HiddenParts:
             for parameter in self._parameters(self._models.all())
             if not parameter.requires_grad
         }
-        trained: dict[int, torch.Tensor] = {}
-        begun: set[int] = set()  # left out of models that begin to train just now
-        for model in self._settled_models():
-            its = {
-                id(parameter): parameter
-                for parameter in self._parameters([model])
-                if parameter.requires_grad and parameter.grad is not None
-            }
-            trained.update(its)
-            # A later model, with an optimizer that was given a part of it.
-            if model.number not in self._held_models and not held.isdisjoint(its):
-                self._held_models.add(model.number)
-                begun |= its.keys() - held
+        trained = {
+            id(parameter): parameter
+            for parameter in self._parameters(self._settled_models())
+            if parameter.requires_grad and parameter.grad is not None
+        }
         if self._left_out is None:
             self._left_out = trained.keys() - held
-        self._left_out |= begun
         # What was frozen, and in no optimizer any more, and trains again was thawed.
         self._left_out = (self._left_out - frozen) | held
         late = trained.keys() - held - self._left_out
