@@ -73,8 +73,7 @@ class _Schedule:
     def __init__(self) -> None:
         self.epoch: float | None = None  # at its optimizer's last step
         self.steps = 0  # of all optimizers, when it was stepped last
-        # Times in a row that it was stepped while others stepped, and its own never
-        # did, or has left its parameters to them.
+        # Times in a row that it was stepped while others stepped instead of its own.
         self.idle = 0
         self.own_steps = 0  # of its optimizer, when it was stepped last
         # Steps of each optimizer (by its id) at its own optimizer's last step.
@@ -86,8 +85,7 @@ class _Schedule:
         self.waits = False  # has its optimizer stepped twice without it?
         # Does a call of its step wait for a counter? None: nobody has looked.
         self.begins_late: bool | None = None
-        # Rates that its optimizer had loaded when it was made, those that it set then,
-        # and: was it given last_epoch?
+        # Rates that its optimizer had loaded, that it set; was it given last_epoch?
         self.resumed: list[float] | None = None
         self.made: list[float] | None = None
         self.goes_on = False
