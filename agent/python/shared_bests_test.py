@@ -90,12 +90,16 @@ class CopiedAtOnce(Keeper):
             self.best_weights = copy.deepcopy(self.best_weights)
 
 
-class HandedOn(Keeper):
-    """By a name of its own, as itself or as a copy."""
+class MayCopy(Keeper):
+    """By a setting."""
 
     def __init__(self, model, copies=False):
         super().__init__(model)
         self.copies = copies
+
+
+class HandedOn(MayCopy):
+    """By a name of its own, as itself or as a copy."""
 
     def evaluated(self, loss):
         if loss < self.best_loss:
@@ -104,13 +108,7 @@ class HandedOn(Keeper):
             self.best_weights = copy.deepcopy(state) if self.copies else state
 
 
-class CopiedIf(Keeper):
-    """By a setting."""
-
-    def __init__(self, model, copies=False):
-        super().__init__(model)
-        self.copies = copies
-
+class CopiedIf(MayCopy):
     def evaluated(self, loss):
         if loss < self.best_loss:
             self.best_loss = loss
@@ -128,12 +126,8 @@ class CopiedByItsName(Keeper):
             self.best_weights = state
 
 
-class WithItsEpoch(Keeper):
+class WithItsEpoch(MayCopy):
     """In a dictionary that has other entries."""
-
-    def __init__(self, model, copies=False):
-        super().__init__(model)
-        self.copies = copies
 
     def evaluated(self, loss):
         if loss < self.best_loss:
