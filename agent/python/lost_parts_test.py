@@ -24,6 +24,32 @@ def adam(*modules):
     return torch.optim.Adam([p for m in modules for p in m.parameters()], lr=0.1)
 
 
+class SecondModels(SignsCase):
+    NAME = "opt.late_left_out"
+
+    def second_model(self, unfrozen_at):
+        """Trained by an optimizer that is given a part of it."""
+        for _ in range(3):
+            self.step()
+        net = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5), nn.Linear(5, 4))
+        net[0].requires_grad_(unfrozen_at == 0)
+        optimizer = torch.optim.SGD(net[2].parameters(), lr=0.1)
+        for step in range(20):
+            if step == unfrozen_at:
+                net[0].requires_grad_(True)
+            self.step(net, optimizer)
+        return said(self.NAME)
+
+    def test_a_part_of_a_second_model_is_trained(self):
+        self.assertNotIn(1.0, self.second_model(unfrozen_at=0))
+
+    def test_a_part_of_a_second_model_is_unfrozen_for_nobody(self):
+        self.assertIn(1.0, self.second_model(unfrozen_at=8))
+
+    def test_it_is_unfrozen_after_the_first_step(self):
+        self.assertIn(1.0, self.second_model(unfrozen_at=1))
+
+
 class StrayTerms(HooksCase):
     NAME = "loss.stray_term"
 

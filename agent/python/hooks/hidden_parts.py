@@ -72,6 +72,7 @@ class HiddenParts:
         # Ids of trained parameters that no optimizer held at first, and of those
         # that one held once: left out on purpose, as far as is known.
         self._left_out: set[int] | None = None
+        self._begun: set[int] = set()  # numbers of models that an optimizer held
         self._known: set[int] = set()  # numbers of the models at the last step
         self._forwards = 0  # open outermost ones that train
         self._made = 0  # layers within forwards, since a step
@@ -151,19 +152,37 @@ class HiddenParts:
             for parameter in self._parameters(self._models.all())
             if not parameter.requires_grad
         }
-        trained = {
-            id(parameter): parameter
-            for parameter in self._parameters(self._settled_models())
-            if parameter.requires_grad and parameter.grad is not None
-        }
+        trained = self._trained_of(self._settled_models())
         if self._left_out is None:
             self._left_out = trained.keys() - held
+        self._left_out |= self._left_out_as_they_begin(held)
         # What was frozen, and in no optimizer any more, and trains again was thawed.
         self._left_out = (self._left_out - frozen) | held
         late = trained.keys() - held - self._left_out
         late -= self._updated_by_copies([trained[one] for one in late])
         if late or LEFT_OUT in self._said:
             self._said[LEFT_OUT] = float(bool(late))
+
+    def _trained_of(self, models: list[Model]) -> dict[int, torch.Tensor]:
+        """By their ids."""
+        return {
+            id(parameter): parameter
+            for parameter in self._parameters(models)
+            if parameter.requires_grad and parameter.grad is not None
+        }
+
+    def _left_out_as_they_begin(self, held: set[int]) -> set[int]:
+        """Ids of what the optimizer of a later model was not given: some is left out
+        on purpose, as with the models of the first step."""
+        left_out: set[int] = set()
+        for model in self._models.all():
+            if model.number in self._begun:
+                continue
+            trained = self._trained_of([model])
+            if not held.isdisjoint(trained):
+                self._begun.add(model.number)
+                left_out |= trained.keys() - held
+        return left_out
 
     def _updated_by_copies(self, late: list[torch.Tensor]) -> set[int]:
         """Ids of those in a low precision, beside copies of which an optimizer holds:

@@ -111,6 +111,8 @@ class Models:
         row = self._by_module.get(module)
         if row is not None and not naming.is_replicating(module):
             return row[0]
+        if _is_empty(module):  # an activation, a loss: often called, and never known
+            return None
         root = naming.unwrap(module)[0]
         row = self._by_module.get(root)
         if row is not None:
@@ -308,6 +310,12 @@ def _still(row: Place, number: int) -> bool:
         return False
     tensor = module._parameters.get(key)
     return tensor is not None and id(tensor) == number
+
+
+def _is_empty(module: torch.nn.Module) -> bool:
+    if naming.is_script(module):
+        return False
+    return not (module._modules or module._parameters or module._buffers)
 
 
 def _is_model(root: torch.nn.Module) -> bool:
