@@ -173,6 +173,9 @@ static_assert(sizeof(DeferredDigest) == 16);
 enum DeferredFlag : uint64_t {
   kDeferredIsZero = 1,
   kDeferredUnreadable = 2,  // there is no digest
+  // Has an element that is NaN or infinite; neither flag: not known.
+  kDeferredIsFinite = 4,
+  kDeferredNotFinite = 8,
 };
 
 // On plan, right after the State record of the same variable and point.

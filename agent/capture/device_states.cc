@@ -37,6 +37,17 @@ bool DriverIsForTesting() {
   return is_device != nullptr && is_device() != 0;
 }
 
+// DeferredFlag.
+uint64_t FlagsOf(const ContentDigest& found, const DigestWords& words,
+                 Dtype dtype) {
+  uint64_t flags = 0;
+  if (found.all_zero) flags |= kDeferredIsZero;
+  if (const std::optional<bool> is_finite = IsFinite(words, dtype)) {
+    flags |= *is_finite ? kDeferredIsFinite : kDeferredNotFinite;
+  }
+  return flags;
+}
+
 void Sleep() {
   PyThreadState* thread = PyEval_SaveThread();
   const timespec pause = {0, kPollNs};
@@ -240,7 +251,7 @@ void DeviceStates::Write(const Batch& batch, const DigestWords* words) {
       const Content& content = batch.contents[first + i];
       const ContentDigest found =
           FinishWords(words[first + i], content.bytes, content.dtype);
-      entry = {found.digest, found.all_zero ? uint64_t{kDeferredIsZero} : 0};
+      entry = {found.digest, FlagsOf(found, words[first + i], content.dtype)};
     }
     thread->Append(
         &record.record.header,

@@ -7,7 +7,8 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from records_for_testing import PRELUDE, TORCH_PRELUDE, UNREADABLE  # noqa: E402
+from records_for_testing import IS_FINITE, NOT_FINITE, UNREADABLE  # noqa: E402
+from records_for_testing import PRELUDE, TORCH_PRELUDE  # noqa: E402
 from records_for_testing import CoreCase, Recording  # noqa: E402
 from state_points_test import TRAINING  # noqa: E402
 
@@ -71,6 +72,17 @@ class DeviceStatesTest(CoreCase):
                 process = self.with_driver("record(); core.finish_states()", calls)
                 self.assertEqual(process.process.joined_states(), expected)
                 self.assertTrue(process.process.of("deferred"))
+
+    def test_a_digest_says_whether_its_content_is_finite(self):
+        code = """
+for value in 1.0, float("inf"), float("nan"):
+    w.grad[3, 2] = value
+    core.record_states(core.POINT_PRE_STEP, core.STATE_GRAD, numbers[:1], [w])
+core.finish_states()
+"""
+        found = self.with_driver(code).process.of("deferred")
+        flags = [record.digests[1] for record in found]
+        self.assertEqual(flags, [IS_FINITE, NOT_FINITE, NOT_FINITE])
 
     def test_a_whole_training_records_the_same(self):
         self.PRELUDE = f"import torch\n{PRELUDE}core.start()\n"

@@ -138,6 +138,7 @@ def _runs(pid):
 # StateContent and DeferredFlag of record_format.h
 HAS_DATA, HAS_GRAD, GRAD_IS_ZERO, DATA_IS_ZERO, UNREADABLE = 1, 2, 8, 16, 64
 _IS_ZERO, _NO_DIGEST = 1, 2
+IS_FINITE, NOT_FINITE = 4, 8
 
 
 def _join(record, came):

@@ -49,10 +49,14 @@ TRAINCHECK_DEVICE void AddWarp(DigestWords* to, unsigned lane,
   for (int i = kWarpThreads / 2; i != 0; i /= 2) {
     part.sum += __shfl_xor_sync(kAll, part.sum, i);
   }
-  const bool any = __any_sync(kAll, part.any_bits != 0);
+  DeviceWord flags = 0;
+  if (__any_sync(kAll, part.flags & kDigestNotZero)) flags |= kDigestNotZero;
+  if (__any_sync(kAll, part.flags & kDigestNotFinite)) {
+    flags |= kDigestNotFinite;
+  }
   if (lane != 0) return;
   atomicAdd(&to->sum, part.sum);
-  if (any) atomicOr(&to->any_bits, 1ull);
+  if (flags != 0) atomicOr(&to->flags, flags);
 }
 
 // Past the cache of this multiprocessor: other blocks have added to it.
@@ -75,12 +79,46 @@ TRAINCHECK_DEVICE DeviceWord Mix(DeviceWord x) {
   return x ^ (x >> 32);
 }
 
-// `position` is (number of the word + 1) * kG.
-TRAINCHECK_DEVICE void Add(DeviceWord word, DeviceWord position,
-                           DigestWords* sum) {
-  sum->any_bits |= word;
-  sum->sum += Mix(word ^ position);
+// Both halves of a word in one.
+TRAINCHECK_DEVICE unsigned Folded(DeviceWord word) {
+  return static_cast<unsigned>(word) | static_cast<unsigned>(word >> 32);
 }
+
+// What a lane knows of the words that it has taken of one item.
+class LaneSum {
+ public:
+  TRAINCHECK_DEVICE void Begin(const DigestItem& item) {
+    sum_ = 0;
+    any_bits_ = carries_ = 0;
+    exponents_ = static_cast<unsigned>(item.exponents >> 32);
+    // The lowest bit of each: added to one of ones it carries into the place of
+    // the sign.
+    one_ = exponents_ & ~(exponents_ << 1);
+    is_wide_ = static_cast<unsigned>(item.exponents) != exponents_;
+  }
+  // `position` is (number of the word + 1) * kG.
+  TRAINCHECK_DEVICE void Add(DeviceWord word, DeviceWord position) {
+    sum_ += Mix(word ^ position);
+    any_bits_ |= Folded(word);
+    const unsigned high = static_cast<unsigned>(word >> 32);
+    const unsigned low = is_wide_ ? high : static_cast<unsigned>(word);
+    carries_ |= ((high & exponents_) + one_) | ((low & exponents_) + one_);
+  }
+  TRAINCHECK_DEVICE DigestWords Finish() const {
+    DeviceWord flags = 0;
+    if (any_bits_ != 0) flags |= kDigestNotZero;
+    if ((carries_ & (exponents_ + one_)) != 0) flags |= kDigestNotFinite;
+    return {sum_, flags};
+  }
+
+ private:
+  DeviceWord sum_ = 0;
+  unsigned exponents_ = 0;
+  unsigned one_ = 0;
+  bool is_wide_ = false;  // an exponent is in the upper half of a word alone
+  unsigned any_bits_ = 0;
+  unsigned carries_ = 0;
+};
 
 // A word of `count` bytes, padded with zero bytes.
 TRAINCHECK_DEVICE DeviceWord LoadBytes(const Byte* at, unsigned count) {
@@ -94,8 +132,7 @@ TRAINCHECK_DEVICE DeviceWord LoadBytes(const Byte* at, unsigned count) {
 // Whole words [begin, end), in pairs. REQUIRES: begin is even, base is aligned
 // to 16 bytes.
 TRAINCHECK_DEVICE void SumPairs(const Byte* base, DeviceWord begin,
-                                DeviceWord end, unsigned lane,
-                                DigestWords* sum) {
+                                DeviceWord end, unsigned lane, LaneSum* sum) {
   constexpr unsigned kStep = 2 * kWarpThreads;  // words of a warp's load
   const unsigned pairs = static_cast<unsigned>(end - begin) / 2;
   const Byte* at = base + 8 * begin + 16 * lane;
@@ -110,21 +147,21 @@ TRAINCHECK_DEVICE void SumPairs(const Byte* base, DeviceWord begin,
     for (int k = 0; k < kUnroll; ++k) {
       const DeviceWord here =
           position + static_cast<DeviceWord>(kStep * k) * kG;
-      Add(loaded[k].first, here, sum);
-      Add(loaded[k].second, here + kG, sum);
+      sum->Add(loaded[k].first, here);
+      sum->Add(loaded[k].second, here + kG);
     }
     at += 8 * kStep * kUnroll;
     position += static_cast<DeviceWord>(kStep * kUnroll) * kG;
   }
   for (; pair < pairs; pair += kWarpThreads) {
     const WordPair loaded = LoadPair(at);
-    Add(loaded.first, position, sum);
-    Add(loaded.second, position + kG, sum);
+    sum->Add(loaded.first, position);
+    sum->Add(loaded.second, position + kG);
     at += 8 * kStep;
     position += kStep * kG;
   }
   if ((end - begin) % 2 != 0 && lane == 0) {
-    Add(LoadWord(base + 8 * (end - 1)), end * kG, sum);
+    sum->Add(LoadWord(base + 8 * (end - 1)), end * kG);
   }
 }
 
@@ -134,8 +171,7 @@ TRAINCHECK_DEVICE void SumPairs(const Byte* base, DeviceWord begin,
 // lie beyond all memory.
 template <bool kAligned>
 TRAINCHECK_DEVICE void SumWhole(const Byte* base, DeviceWord begin,
-                                DeviceWord end, unsigned lane,
-                                DigestWords* sum) {
+                                DeviceWord end, unsigned lane, LaneSum* sum) {
   constexpr unsigned kStep = 8 * kWarpThreads;  // bytes of a warp's load
   const unsigned skew = reinterpret_cast<DeviceWord>(base) % 8;
   const unsigned shift = 8 * skew;
@@ -153,8 +189,8 @@ TRAINCHECK_DEVICE void SumWhole(const Byte* base, DeviceWord begin,
     }
 #pragma unroll
     for (int k = 0; k < kUnroll; ++k) {
-      Add(kAligned ? low[k] : low[k] >> shift | high[k] << (64 - shift),
-          position + static_cast<DeviceWord>(kWarpThreads * k) * kG, sum);
+      sum->Add(kAligned ? low[k] : low[k] >> shift | high[k] << (64 - shift),
+               position + static_cast<DeviceWord>(kWarpThreads * k) * kG);
     }
     at += kStep * kUnroll;
     position += static_cast<DeviceWord>(kWarpThreads * kUnroll) * kG;
@@ -162,7 +198,7 @@ TRAINCHECK_DEVICE void SumWhole(const Byte* base, DeviceWord begin,
   for (; word < count; word += kWarpThreads) {
     DeviceWord value = LoadWord(at);
     if (!kAligned) value = value >> shift | LoadWord(at + 8) << (64 - shift);
-    Add(value, position, sum);
+    sum->Add(value, position);
     at += kStep;
     position += kWarpThreads * kG;
   }
@@ -171,8 +207,7 @@ TRAINCHECK_DEVICE void SumWhole(const Byte* base, DeviceWord begin,
 // A lane's part of words [begin, end) of a dense tensor. REQUIRES: begin is
 // even.
 TRAINCHECK_DEVICE void SumDense(const DigestItem& item, DeviceWord begin,
-                                DeviceWord end, unsigned lane,
-                                DigestWords* sum) {
+                                DeviceWord end, unsigned lane, LaneSum* sum) {
   const Byte* base = reinterpret_cast<const Byte*>(item.address);
   const DeviceWord all_whole = item.bytes / 8;
   DeviceWord whole = all_whole < end ? all_whole : end;
@@ -183,13 +218,13 @@ TRAINCHECK_DEVICE void SumDense(const DigestItem& item, DeviceWord begin,
   } else {
     if (whole == all_whole && whole > begin) {
       --whole;
-      if (lane == 2) Add(LoadBytes(base + 8 * whole, 8), (whole + 1) * kG, sum);
+      if (lane == 2) sum->Add(LoadBytes(base + 8 * whole, 8), (whole + 1) * kG);
     }
     SumWhole<false>(base, begin, whole, lane, sum);
   }
   const unsigned tail = item.bytes % 8;
   if (tail != 0 && all_whole < end && lane == 1) {
-    Add(LoadBytes(base + 8 * all_whole, tail), (all_whole + 1) * kG, sum);
+    sum->Add(LoadBytes(base + 8 * all_whole, tail), (all_whole + 1) * kG);
   }
 }
 
@@ -272,15 +307,15 @@ TRAINCHECK_DEVICE void SumChunks(const DigestLaunch& launch, unsigned block,
                                  unsigned blocks, unsigned thread) {
   constexpr unsigned kWarps = kBlockThreads / kWarpThreads;
   const unsigned lane = thread % kWarpThreads;
-  DigestWords sum = {0, 0};
+  LaneSum sum;
   unsigned number = 0;
   unsigned end = 0;  // of the item's chunks; 0: there is no item yet
   for (unsigned chunk = block * kWarps + thread / kWarpThreads;
        chunk < launch.chunks; chunk += blocks * kWarps) {
     if (chunk >= end) {
-      if (end != 0) AddWarp(&launch.sums[number], lane, sum);
-      sum = {0, 0};
+      if (end != 0) AddWarp(&launch.sums[number], lane, sum.Finish());
       number = ItemOf(launch, chunk, number);
+      sum.Begin(launch.items[number]);
       end = number + 1 < launch.count ? launch.items[number + 1].first_chunk
                                       : launch.chunks;
     }
@@ -298,12 +333,12 @@ TRAINCHECK_DEVICE void SumChunks(const DigestLaunch& launch, unsigned block,
     for (DeviceWord word = from + lane; word < to; word += kWarpThreads) {
       const DeviceWord value =
           GatherWord(item, launch.dims + item.first_dim, word);
-      Add(value, (word + 1) * kG, &sum);
+      sum.Add(value, (word + 1) * kG);
       if (item.copy_at != 0)
         launch.host_copies[item.copy_at - 1 + word] = value;
     }
   }
-  if (end != 0) AddWarp(&launch.sums[number], lane, sum);
+  if (end != 0) AddWarp(&launch.sums[number], lane, sum.Finish());
 }
 
 // What a thread of the last block does: the sums go to the host, and are zero
@@ -311,7 +346,7 @@ TRAINCHECK_DEVICE void SumChunks(const DigestLaunch& launch, unsigned block,
 TRAINCHECK_DEVICE void HandOver(const DigestLaunch& launch, unsigned thread) {
   for (unsigned i = thread; i < launch.count; i += kBlockThreads) {
     launch.host_sums[i] = {LoadShared(&launch.sums[i].sum),
-                           LoadShared(&launch.sums[i].any_bits)};
+                           LoadShared(&launch.sums[i].flags)};
     launch.sums[i] = {0, 0};
   }
 }

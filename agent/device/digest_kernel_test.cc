@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -81,6 +82,11 @@ class Tensors {
   void FillWithZeros(size_t i) {
     std::memset(memory_[i]->data(), 0, contents_[i].extent());
   }
+  // REQUIRES: of a dense tensor.
+  void SetElement(size_t i, size_t element, uint64_t bits) {
+    const size_t bytes = contents_[i].element_bytes();
+    std::memcpy(memory_[i]->data() + element * bytes, &bits, bytes);
+  }
 
   // All in one launch of so many blocks, compared with the processor's.
   void ExpectEqual(unsigned blocks) {
@@ -99,6 +105,11 @@ class Tensors {
           << "tensor " << i << " of " << content.bytes() << " bytes of "
           << DtypeName(content.dtype()) << ", " << blocks << " blocks";
       EXPECT_EQ(found.all_zero, want.all_zero) << "tensor " << i;
+      const std::optional<bool> finite =
+          IsFinite(host_sums[i], content.dtype());
+      if (finite) {
+        EXPECT_EQ(*finite, IsFiniteHere(content)) << "tensor " << i;
+      }
     }
   }
 
@@ -123,6 +134,11 @@ class Tensors {
   }
 
  private:
+  static bool IsFiniteHere(const StridedContent& content) {
+    const ContentSummary summary = content.Summarize({.statistics = true});
+    return summary.statistics->nan_count == 0 &&
+           summary.statistics->inf_count == 0;
+  }
   // What the host gets; `copies`: where, null without any.
   static std::vector<DigestWords> Run(const DigestTables& tables,
                                       unsigned blocks, DeviceWord* copies) {
@@ -141,7 +157,7 @@ class Tensors {
     // Ready for the next launch.
     for (const DigestWords& left : sums) {
       EXPECT_EQ(left.sum, 0u);
-      EXPECT_EQ(left.any_bits, 0u);
+      EXPECT_EQ(left.flags, 0u);
     }
     return host_sums;
   }
@@ -267,6 +283,48 @@ TEST(DigestKernel, RecognisesZeros) {
   tensors.ExpectEqual(4);
   EXPECT_TRUE(tensors.contents()[20].Digest().all_zero);
   EXPECT_FALSE(tensors.contents()[21].Digest().all_zero);
+}
+
+struct Float {
+  Dtype dtype;
+  uint64_t largest;  // the bits of the largest finite one
+  std::vector<uint64_t> not_finite;
+};
+const Float kFloats[] = {
+    {Dtype::kFloat16, 0x7bff, {0x7c00, 0xfc00, 0x7e00, 0x7c01}},
+    {Dtype::kBfloat16, 0x7f7f, {0x7f80, 0xff80, 0x7fc0, 0x7f81}},
+    {Dtype::kFloat32, 0x7f7fffff, {0x7f800000, 0xff800000, 0x7f800001}},
+    {Dtype::kFloat64,
+     0x7fefffffffffffff,
+     {0x7ff0000000000000, 0xfff0000000000000, 0x7ff0000000000001}},
+    {Dtype::kFloat8E5m2, 0x7b, {0x7c, 0xfc, 0x7d, 0x7f}},
+    {Dtype::kFloat8E4m3fn, 0x7e, {0x7f, 0xff}},
+};
+
+// One element in a tensor, at every place of a word and in its last part.
+TEST(DigestKernel, FindsAnElementThatIsNotFinite) {
+  for (const Float& one : kFloats) {
+    Tensors tensors(SeedForTesting(8));
+    std::vector<uint64_t> bits = one.not_finite;
+    bits.push_back(one.largest);
+    size_t tensor = 0;
+    for (const uint64_t value : bits) {
+      for (const size_t element : {0, 1, 2, 3, 7, 80}) {
+        tensors.AddDense(one.dtype, 81, DtypeBytes(one.dtype) * (tensor % 3));
+        tensors.FillWithZeros(tensor);
+        tensors.SetElement(tensor++, element, value);
+      }
+    }
+    tensors.ExpectEqual(2);
+  }
+}
+
+TEST(DigestKernel, KnowsNotOfEachTypeWhetherItIsFinite) {
+  const DigestWords finite = {0, kDigestNotZero};
+  EXPECT_EQ(IsFinite(finite, Dtype::kFloat32), true);
+  EXPECT_EQ(IsFinite({0, kDigestNotFinite}, Dtype::kComplex64), false);
+  EXPECT_EQ(IsFinite(finite, Dtype::kInt32), std::nullopt);
+  EXPECT_EQ(IsFinite(finite, Dtype::kFloat8E4m3fnuz), std::nullopt);
 }
 
 }  // namespace

@@ -34,6 +34,9 @@ struct DigestItem {
   // conjugation. 0 of a dense item.
   DeviceWord flip_even;
   DeviceWord flip_odd;
+  // Of each word the bits that are all set in an element that is NaN or
+  // infinite, with the place of a sign above each element's; 0: no such bits.
+  DeviceWord exponents;
   unsigned first_chunk;    // chunks of all items before
   unsigned first_dim;      // in the table of dimensions
   unsigned ndim;           // 0: dense
@@ -43,12 +46,17 @@ struct DigestItem {
   unsigned copy_at;
   unsigned reserved;
 };
-static_assert(sizeof(DigestItem) == 56);
+static_assert(sizeof(DigestItem) == 64);
 
-// Over the words of one item, as DigestSum of agent/torch/word_sum.h.
+enum DigestFlag : unsigned {
+  kDigestNotZero = 1,    // some bit is set
+  kDigestNotFinite = 2,  // an element has all bits of its exponent
+};
+
+// Over the words of one item: the sum is that of agent/torch/word_sum.h.
 struct DigestWords {
   DeviceWord sum;
-  DeviceWord any_bits;  // 0: every byte is zero; else not the bits themselves
+  DeviceWord flags;  // DigestFlag
 };
 
 // Where a launch stands, on the device: zero before it and after it.

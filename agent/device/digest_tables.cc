@@ -18,6 +18,29 @@ void TakeFlips(const StridedContent& content, DigestItem* item) {
   std::memcpy(&item->flip_odd, zeros + 8, 8);
 }
 
+// DigestItem::exponents.
+DeviceWord ExponentsOf(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat16:
+    case Dtype::kComplex32:
+      return 0x7c007c007c007c00;
+    case Dtype::kBfloat16:
+      return 0x7f807f807f807f80;
+    case Dtype::kFloat32:
+    case Dtype::kComplex64:
+      return 0x7f8000007f800000;
+    case Dtype::kFloat64:
+    case Dtype::kComplex128:
+      return 0x7ff0000000000000;
+    case Dtype::kFloat8E5m2:
+      return 0x7c7c7c7c7c7c7c7c;
+    case Dtype::kFloat8E4m3fn:  // no infinity; NaN has all bits but the sign
+      return 0x7f7f7f7f7f7f7f7f;
+    default:  // not floating-point, or NaN has other bits
+      return 0;
+  }
+}
+
 }  // namespace
 
 bool DigestTables::Takes(const StridedContent& content) {
@@ -46,6 +69,7 @@ void DigestTables::Add(const StridedContent& content, bool is_copied) {
   item.address = reinterpret_cast<DeviceWord>(content.data());
   item.bytes = content.bytes();
   item.element_bytes = static_cast<unsigned>(content.element_bytes());
+  item.exponents = ExponentsOf(content.dtype());
   item.first_chunk = chunks_;
   item.first_dim = static_cast<unsigned>(dims_.size());
   TakeFlips(content, &item);
@@ -69,7 +93,13 @@ void DigestTables::Add(const StridedContent& content, bool is_copied) {
 
 ContentDigest FinishWords(const DigestWords& words, uint64_t bytes,
                           Dtype dtype) {
-  return {FinishDigest(words.sum, bytes, dtype), words.any_bits == 0};
+  return {FinishDigest(words.sum, bytes, dtype),
+          (words.flags & kDigestNotZero) == 0};
+}
+
+std::optional<bool> IsFinite(const DigestWords& words, Dtype dtype) {
+  if (ExponentsOf(dtype) == 0) return std::nullopt;
+  return (words.flags & kDigestNotFinite) == 0;
 }
 
 }  // namespace traincheck::agent

@@ -6,6 +6,7 @@
 #define TRAINCHECK_AGENT_DEVICE_DIGEST_TABLES_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "agent/device/digest_layout.h"
@@ -47,6 +48,9 @@ class DigestTables {
 // What the kernel found of a content, as the processor's digest.
 ContentDigest FinishWords(const DigestWords& words, uint64_t bytes,
                           Dtype dtype);
+// Has the content neither NaN nor infinity? Nullopt: the kernel cannot tell, as
+// of integers.
+std::optional<bool> IsFinite(const DigestWords& words, Dtype dtype);
 
 }  // namespace traincheck::agent
 

@@ -38,7 +38,7 @@ inline WordPair LoadPair(const unsigned char* at) {
 
 inline void AddWarp(DigestWords* to, unsigned, DigestWords part) {
   to->sum += part.sum;
-  to->any_bits |= part.any_bits != 0;
+  to->flags |= part.flags;
 }
 
 inline DeviceWord LoadShared(const DeviceWord* at) { return *at; }

@@ -3,11 +3,13 @@
 
 #include <fstream>
 #include <map>
+#include <random>
 #include <set>
 #include <sstream>
 
 #include "invariants/facts/named_facts_for_testing.h"
 #include "invariants/facts/variable_state.h"
+#include "invariants/testing/deferred_states.h"
 #include "proto/content_digest.h"
 
 namespace traincheck {
@@ -299,6 +301,18 @@ TEST_F(NamedFactsTest, GradientsThatAreNotFinite) {
   trace_.End();
   trace_.Begin(step_, {.object = optimizer_});
   EXPECT_EQ(OfVariable("grad.finite", w_), kUnknown);
+}
+
+TEST_F(NamedFactsTest, GradientsThatADeviceHasFoundNotFinite) {
+  trace_.Hold(optimizer_, 0, {w_});
+  trace_.Begin(step_, {.object = optimizer_});
+  trace_.State(StatePoint::kPreStep, w_, {.data = 1, .grad = 7});
+  trace_.Statistics(StatePoint::kPreStep, w_, kHasGrad, 3);
+  std::mt19937_64 random(1);
+  const auto deferred =
+      DeferStates(trace_.TakeBatches(), {.max_lag = 0}, &random);
+  for (const StoredBatch& batch : deferred) facts_.Consume(batch);
+  EXPECT_EQ(OfVariable("grad.finite", w_), kNo);
 }
 
 TEST_F(NamedFactsTest, RowsThatChangeWithoutAGradient) {

@@ -140,6 +140,7 @@ void VariableState::ApplyGrad(const StateEvent& event) {
     nonzero_ = ToTri(nonzero);
     // Its statistics were those of the gradient before.
     if (event.point != StatePoint::kPreStep) finite_ = Tri::kUnknown;
+    if (event.grad_is_finite) finite_ = ToTri(*event.grad_is_finite);
   }
   grad_ = digest;
 }

@@ -22,7 +22,7 @@ class Deferrer {
     for (RingSlice& slice : deferred.slices) {
       const uint64_t size = slice.to - slice.from;
       std::string bytes =
-          DeferSlice(std::string_view(batch.plain).substr(at, size));
+          DeferSlice(std::string_view(batch.plain).substr(at, size), &slice);
       at += size;
       // The definition ring holds nothing but definitions.
       if (slice.ring != kDefinitionRing) AppendDue(&slice, &bytes);
@@ -69,17 +69,33 @@ class Deferrer {
 
   bool Draw(uint32_t percent) { return random_() % 100 < percent; }
 
-  std::string DeferSlice(std::string_view bytes) {
+  std::string DeferSlice(std::string_view bytes, RingSlice* slice) {
     std::string result;
     RecordReader records(bytes);
     while (records.Next()) {
       if (records.type() == RecordType::kState) {
         DeferState(records, &result);
+      } else if (records.type() == RecordType::kStatistics &&
+                 DeferStatistics(records.Get<StatisticsRecord>())) {
+        --slice->records;
       } else {
         result += records.bytes();
       }
     }
     return result;
+  }
+
+  // A device says with the digest whether a gradient is finite, and no more.
+  // False: the state before has no deferred gradient.
+  bool DeferStatistics(const StatisticsRecord& statistics) {
+    if (statistics.of != kHasGrad || gradient_ == 0) return false;
+    const auto found = pending_.find(gradient_);
+    if (found != pending_.end()) {
+      const bool finite = statistics.nan_count + statistics.inf_count == 0;
+      found->second.digest.flags |=
+          finite ? kDeferredIsFinite : kDeferredNotFinite;
+    }
+    return true;
   }
 
   void DeferState(const RecordReader& record, std::string* out) {
@@ -88,6 +104,7 @@ class Deferrer {
       uint64_t words[3];
     } changed = {record.Get<StateRecord>(), {}};
     size_t words = 0;
+    gradient_ = 0;
     const uint64_t first = next_;
     for (const StateContent of : {kHasData, kHasGrad}) {
       if ((record.Get<StateRecord>().content & of) == 0) continue;
@@ -101,6 +118,7 @@ class Deferrer {
       const bool is_zero = (changed.state.content & zero) != 0;
       changed.state.content &= static_cast<uint8_t>(~(of | zero));
       changed.state.deferred |= of;
+      if (of == kHasGrad) gradient_ = next_;
       Put(next_++, {digest, is_zero ? uint64_t{kDeferredIsZero} : 0});
     }
     if (next_ != first) {
@@ -145,6 +163,7 @@ class Deferrer {
   std::map<uint32_t, uint64_t> moved_;  // by ring
   std::map<uint64_t, Pending> pending_;
   uint64_t next_ = 1;
+  uint64_t gradient_ = 0;  // number of the last state's; 0: not deferred
   uint64_t batches_ = 0;
 };
 

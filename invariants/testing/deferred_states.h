@@ -1,5 +1,6 @@
 // The same records as of a process whose tensors lie on a device: digests of
-// states come later than the states.
+// states come later than the states, those of gradients with what their
+// statistics say of NaN and infinities.
 #ifndef TRAINCHECK_INVARIANTS_TESTING_DEFERRED_STATES_H_
 #define TRAINCHECK_INVARIANTS_TESTING_DEFERRED_STATES_H_
 

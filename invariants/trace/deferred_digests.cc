@@ -1,5 +1,6 @@
 #include "invariants/trace/deferred_digests.h"
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +16,13 @@ void ForEachNumber(const RecordReader& record, const Take& take) {
   for (const StateContent of : {kHasData, kHasGrad}) {
     if ((state.deferred & of) != 0) take(of, number++);
   }
+}
+
+std::optional<bool> IsFinite(uint64_t flags) {
+  if ((flags & (kDeferredIsFinite | kDeferredNotFinite)) == 0) {
+    return std::nullopt;
+  }
+  return (flags & kDeferredNotFinite) == 0;
 }
 
 // What concerns deferred digests in all slices of a batch, as far as they are
@@ -130,6 +138,7 @@ void DeferredDigests::Complete(const RecordReader& record,
     } else {
       event->grad = came->second.digest;
       if (is_zero) event->content |= kGradIsZero;
+      event->grad_is_finite = IsFinite(came->second.flags);
     }
   });
   if (!unreadable) event->content &= static_cast<uint8_t>(~kUnreadable);

@@ -35,6 +35,9 @@ class Events final : public EventVisitor {
     if (event.Has(kDataIsZero)) text += " zero";
     if (event.Has(kHasGrad)) text += " grad " + std::to_string(event.grad);
     if (event.Has(kGradIsZero)) text += " zero";
+    if (event.grad_is_finite) {
+      text += *event.grad_is_finite ? " finite" : " not finite";
+    }
     if (event.Has(kGradIsNone)) text += " none";
     if (event.Has(kUnreadable)) text += " unreadable";
     Note(text);
@@ -161,6 +164,18 @@ TEST(DeferredDigests, GiveTheEventsOfImmediateOnes) {
     }
   }
   EXPECT_GT(late, 0u);
+}
+
+TEST_F(DeferredDigestsTest, SayWhetherAGradientIsFinite) {
+  for (const uint64_t not_finite : {0, 2}) {
+    trace_.State(StatePoint::kPreStep, weight_, {.data = 11, .grad = 5});
+    trace_.Statistics(StatePoint::kPreStep, weight_, kHasGrad, not_finite);
+  }
+  trace_.Cut();
+  Seen expected = kImmediate;  // without statistics nothing is known
+  expected.push_back("1: data 11 grad 5 finite");
+  expected.push_back("1: data 11 grad 5 not finite");
+  EXPECT_EQ(WithoutDefinitions(EventsOf(Deferred(2), {false})), expected);
 }
 
 TEST_F(DeferredDigestsTest, ComeAsIfTheyHadBeenThere) {

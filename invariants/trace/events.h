@@ -63,6 +63,8 @@ struct StateEvent {
   uint8_t content = 0;  // StateContent
   uint64_t data = 0;    // digests; where content says that they are there
   uint64_t grad = 0;
+  // Where a device has digested it; elsewhere statistics follow, on plan.
+  std::optional<bool> grad_is_finite;
   const Call* call = nullptr;  // innermost open call of its ring
 
   bool Has(StateContent bit) const { return (content & bit) != 0; }
