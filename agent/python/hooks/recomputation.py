@@ -13,12 +13,14 @@ import torch
 
 from _traincheck import transforms
 from _traincheck.generators import drawn_state
+from _traincheck.replaced_buffers import ReplacedBuffers
 
 if TYPE_CHECKING:
     from typing import Any
 
     from traincheck_core import Core, Kwargs
 
+    from _traincheck.device_values import DeviceValues
     from _traincheck.models import Models
 
 _FIRST = 8  # backwards that are looked at
@@ -31,14 +33,16 @@ CUT = "recompute.cut"
 
 
 class Recomputation:
-    def __init__(self, core: Core, models: Models) -> None:
+    def __init__(self, core: Core, models: Models, values: DeviceValues) -> None:
         self._core = core
         self._models = models
+        self._replaced = ReplacedBuffers(values)
         self._regions = False  # has one run since the last backward?
         self._redraws: bool | None = None  # None: none has run without its states
         self._cut: bool | None = None  # None: none has run with trainable parameters
         self._backwards = 0
-        self._versions: dict[int, int] | None = None  # by id of a buffer
+        # Of a buffer's variable: id and version.
+        self._before: dict[int, tuple[int, int]] | None = None
 
     def region_begins(self, kwargs: Kwargs) -> bytes | None:
         """The generators' state where it will not be put back."""
@@ -62,14 +66,16 @@ class Recomputation:
 
     def backward_begins(self) -> None:
         """Called at every outermost one."""
-        self._versions = None
+        self._before = None
         if not self._regions:
             return
         self._regions = False
         number = self._backwards
         self._backwards += 1
         if number < _FIRST or number % _EVERY == 0:
-            self._versions = {id(b): b._version for b in self._buffers()}
+            buffers = self._buffers()
+            self._before = {v: (id(b), b._version) for v, b in buffers.items()}
+            self._replaced.backward_begins(number, buffers)
         if self._redraws is not None:
             self._write(REDRAWS, self._redraws)
             self._redraws = None
@@ -78,24 +84,35 @@ class Recomputation:
             self._cut = None
 
     def backward_ended(self) -> None:
-        before, self._versions = self._versions, None
+        before, self._before = self._before, None
         if before:
-            changed = (
-                before.get(id(b), b._version) != b._version for b in self._buffers()
+            buffers = self._buffers()
+            rows = ((id(b), b._version, before.get(v)) for v, b in buffers.items())
+            written = any(
+                was is not None and was[0] == one and was[1] != version
+                for one, version, was in rows
             )
-            self._write(WRITES, any(changed))
+            ids = {variable: was[0] for variable, was in before.items()}
+            number = self._backwards - 1
+            again = self._replaced.backward_ended(number, buffers, ids)
+            self._write(WRITES, written or again)
 
     def _write(self, name: str, happened: bool) -> None:
         point = self._core.POINT_BACKWARD_END
         self._core.record_scalar(0, point, 0, name, float(happened))
 
-    def _buffers(self) -> list[torch.Tensor]:
-        """Plain ones. The statistics of normalisations are known to be updated
-        twice, and hardly differ for it."""
+    def _buffers(self) -> dict[int, torch.Tensor]:
+        """Plain ones, by their variables. The statistics of normalisations are known to
+        be updated twice, and hardly differ for it."""
+        variables: list[int] = []
         found: list[torch.Tensor] = []
         for model in self._models.all():
             for part in model.own:
                 if isinstance(part.module(), torch.nn.modules.batchnorm._NormBase):
                     continue
-                part.collect_buffers([], found)
-        return [b for b in found if type(b) is torch.Tensor and not b.is_inference()]
+                part.collect_buffers(variables, found)
+        return {
+            variable: tensor
+            for variable, tensor in zip(variables, found)
+            if type(tensor) is torch.Tensor and not tensor.is_inference()
+        }

@@ -182,7 +182,6 @@ class Watch:
         self.scalars = WrittenScalars(self.core)
         self.found_inf = WrittenScalars(self.core)
         self.topology = Topology(self.core)
-        self.recomputation = Recomputation(self.core, self.models)
         self.ties = Ties()
         self.resumed_schedules = ResumedSchedules()
         self.schedules = Schedules(
@@ -197,6 +196,7 @@ class Watch:
         self.control.planned = self.sight.begins
         limited_by = self.sight.limited_by
         self.values = DeviceValues(self.core, lambda: limited_by("devices"))
+        self.recomputation = Recomputation(self.core, self.models, self.values)
         self.awake: Awake = set()
         self.step_lines = StepLines(self.core)
         self.prompt_ends = PromptEnds(self.awake)
