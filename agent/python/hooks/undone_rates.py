@@ -28,8 +28,11 @@ _FROM_INITIAL = (
     torch.optim.lr_scheduler.LambdaLR,
     torch.optim.lr_scheduler.OneCycleLR,
 )
-# Times in a row: one scheduler may take over from another.
+# Times: one scheduler may take over from another.
 _TIMES = 3
+# Of schedulers that took turns so often, which is no taking over: milestones are few.
+_TIMES_OF_TURNS = 2
+_TURNS = 4
 
 
 class _Row:
@@ -38,7 +41,9 @@ class _Row:
     def __init__(self) -> None:
         self.last: weakref.ref[Any] | None = None  # scheduler that was stepped
         self.left: list[float] = []  # rates that it left
-        self.times: WeakIdentityMap[Any, int] = WeakIdentityMap()  # by scheduler
+        self.run = 0  # its steps in a row
+        # By scheduler: times that it threw rates away, and turns.
+        self.times: WeakIdentityMap[Any, tuple[int, int]] = WeakIdentityMap()
         # None: no scheduler has been stepped after another one.
         self.undone: bool | None = None
 
@@ -55,14 +60,19 @@ class UndoneRates:
             return
         if other is scheduler or _is_within(scheduler, other):
             return
+        run, row.run = row.run, 0
         row.last = None  # the method may call that of its base class
         row.undone = bool(row.undone)
         own = rates_of({"lr": rate} for rate in getattr(scheduler, "_last_lr", ()))
         moved = _differ(row.left, own)
         as_left = not _differ(row.left, rates_of(scheduler.optimizer.param_groups))
-        times = (row.times.get(scheduler) or 0) + 1 if moved and as_left else 0
-        row.times.set(scheduler, times)
-        row.undone = row.undone or times >= _TIMES
+        times, turns = row.times.get(scheduler) or (0, 0)
+        turns = turns + 1 if run == 1 and as_left else 0
+        # One that moves the rates at milestones is undone now and then.
+        times = times + int(moved) if as_left and (moved or turns) else 0
+        row.times.set(scheduler, (times, turns))
+        few = _TIMES_OF_TURNS if turns >= _TURNS else _TIMES
+        row.undone = row.undone or times >= few
 
     def stepped(self, scheduler: Any) -> None:
         optimizer = getattr(scheduler, "optimizer", None)
@@ -72,6 +82,8 @@ class UndoneRates:
         if row is None:
             row = _Row()
             self._rows.set(optimizer, row)
+        is_same = row.last is not None and row.last() is scheduler
+        row.run = row.run + 1 if is_same else 1
         row.last = weakref.ref(scheduler)
         row.left = rates_of(optimizer.param_groups)
 
