@@ -124,6 +124,7 @@ class _Checkpoints:
             watch.followers.loads()
             watch.frozen_parts.loads(args[0])
             watch.hidden_parts.loads(args[0], state)
+            watch.kept_averages.loads(args[0])
             watch.loaded_states.took(args[0], state)
             self._say("load.of_nothing", _fits_nothing(args[0], state, result))
             self._say(LEAVES_RENAMED, leaves_renamed(args[0], state, result))

@@ -320,7 +320,7 @@ class Signs:
         yield WRAPPED_APART, watch.wrapped_apart.steps(optimizer)
         yield BESIDES_SCALER, watch.scaler_steps.steps(optimizer)
         yield BLIND_FORWARD, watch.blind_forwards.steps(optimizer)
-        yield AVERAGE_LEFT_IN, watch.kept_averages.steps()
+        yield AVERAGE_LEFT_IN, watch.kept_averages.steps(optimizer)
         yield AVERAGE_IS_MODEL, watch.averages_in_place.optimizer_steps()
         yield "opt.leftover_gradients", watch.leftover_gradients.steps(id(optimizer))
 
