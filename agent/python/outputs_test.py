@@ -6,7 +6,7 @@ import unittest
 
 import torch
 from torch import nn
-from torch.distributions import Categorical, Normal, kl_divergence
+from torch.distributions import Categorical, Independent, Normal, kl_divergence
 from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -246,6 +246,50 @@ class Policies(OutputsCase):
             loss = -(policy.log_prob(TARGETS) * self.advantages).mean()
             both = loss - sign * (policy.entropy() / 100).sum()
             self.assertEqual(self.of(both, "loss.lowers_entropy"), [expected])
+
+    def of_normal(self, sign, by_hand=False, weighted=True, each=False):
+        log_std = nn.Parameter(torch.zeros(4))
+        policy = Normal(self.net(self.states), log_std.exp())
+        chosen = policy.log_prob(torch.randn(8, 4)).sum(1)
+        entropy = policy.entropy().sum(1)
+        if by_hand:
+            entropy = (log_std + 1.42).sum()
+        loss = -chosen * self.advantages if weighted else -chosen
+        loss = loss + sign * 0.01 * entropy.mean() if each else loss.mean()
+        both = loss.mean() if each else loss + sign * 0.01 * entropy.mean()
+        return self.of(both, "loss.lowers_entropy")
+
+    def test_the_entropy_of_a_normal_distribution(self):
+        for by_hand in (False, True):
+            self.assertEqual(self.of_normal(1, by_hand), [1.0])
+            self.assertEqual(self.of_normal(-1, by_hand), [0.0])
+        self.assertEqual(self.of_normal(1, weighted=False), [])
+        self.assertEqual(self.of_normal(1, each=True), [])  # not looked at
+
+    def test_the_ratio_of_a_normal_distribution(self):
+        for sign, expected in ((-1, 0.0), (1, 1.0)):
+            mean, deviation = self.net(self.states).chunk(2, 1)
+            policy = Independent(Normal(mean, F.softplus(deviation)), 1)
+            chosen = policy.log_prob(torch.randn(8, 2))
+            ratio = (chosen - chosen.detach()).exp()
+            clipped = ratio.clamp(0.8, 1.2) * self.advantages
+            gain = torch.min(ratio * self.advantages, clipped).mean()
+            gain = gain - sign * 0.01 * policy.entropy().mean()
+            self.assertEqual(self.of(-gain, "loss.lowers_entropy"), [expected])
+
+    def test_likelihoods_of_normal_distributions(self):
+        for loss in (
+            lambda missed, other, mean: -missed.mean(),
+            lambda missed, other, mean: -(missed * self.advantages + missed).mean(),
+            lambda missed, other, mean: -(missed * self.advantages).mean() - other,
+            lambda missed, other, mean: -(missed * self.advantages).mean() + mean,
+        ):
+            mean, deviation = self.net(self.states).chunk(2, 1)
+            given = Normal(mean, deviation.exp())
+            missed = given.log_prob(torch.randn(8, 2)).sum(1)
+            other = given.log_prob(torch.randn(8, 2)).sum(1).mean()
+            found = self.of(loss(missed, other, mean.mean()), "loss.lowers_entropy")
+            self.assertEqual(found, [])
 
     def of_ratio(self, shift, low=0.8, high=1.2):
         chosen = Categorical(logits=self.net(self.states)).log_prob(TARGETS)

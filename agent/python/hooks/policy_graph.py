@@ -27,6 +27,7 @@ STARTS_APART = "loss.ratio_starts_apart"
 _MAX_NODES = 512
 _SOFTMAX = "SoftmaxBackward0"
 _EXPONENTIAL = "ExpBackward0"
+_LOGARITHM = "LogBackward0"
 _PRODUCT = "MulBackward0"
 # What adds elements up, and hands their sign on.
 _SUMS = frozenset(
@@ -43,6 +44,7 @@ _SUMS = frozenset(
 _SCALED = frozenset(("DivBackward0", _PRODUCT))
 _NEGATED = frozenset(("NegBackward0", "SubBackward0"))
 _LOGARITHMS = frozenset(("LogSoftmaxBackward0", "SubBackward0"))
+_HALVES = frozenset(("SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0"))
 _CLAMPS = frozenset(("ClampBackward0", "ClampBackward1"))
 # Wider limits are those of variances and temperatures.
 _LOWEST, _HIGHEST = 0.3, 3.0
@@ -57,6 +59,8 @@ def findings(roots: list[Node]) -> Findings:
     for entropy, sign in _entropies(roots):
         if _acts(graph, entropy):
             found.add(LOWERS_ENTROPY, sign > 0)
+    for sign in _signs_of_deviations(graph, roots):
+        found.add(LOWERS_ENTROPY, sign > 0)
     return found
 
 
@@ -104,6 +108,55 @@ def _entropies(roots: list[Node]) -> list[tuple[Node, int]]:
             else:
                 todo.append((term, sign * own))
     return found
+
+
+def _signs_of_deviations(graph: Graph, roots: list[Node]) -> list[int]:
+    """As _entropies, of a normal distribution from which actions are drawn: the losses
+    have the logarithm of its deviation as a term of its own, for each action or summed.
+    In the likelihood of given values it is a term beside their distance."""
+    own = [node for node in graph.nodes if _is_of_drawn(graph, node)]
+    deviations = [values_of(inputs(node)) for node in own]
+    # log_std, of exp(log_std); a half of what a layer gives is no node of its own.
+    begins = [
+        values_of(inputs(one[0]))
+        for one in deviations
+        if len(one) == 1 and one[0].name() == _EXPONENTIAL
+    ]
+    begins = [one for one in begins if one and one[0].name() not in _HALVES]
+    found: list[int] = []
+    todo = [(root, 1) for root in roots] if own else []
+    seen = {node for node, _ in todo}
+    while todo:
+        node, sign = todo.pop()
+        terms = _terms(node)
+        sizes = shape(node)
+        if len(terms) > 1 and (sizes is None or math.prod(sizes) != 1):
+            continue
+        for term, of_term in terms:
+            if term in seen or len(seen) == _MAX_NODES:
+                continue
+            seen.add(term)
+            is_log = term.name() == _LOGARITHM and term not in own
+            if is_log and values_of(inputs(term)) in deviations:
+                found.append(sign * of_term)
+            elif values_of([term]) in begins:
+                found.append(sign * of_term)
+            else:
+                todo.append((term, sign * of_term))
+    return found
+
+
+def _is_of_drawn(graph: Graph, logarithm: Node) -> bool:
+    """Is it log(deviation) in log probabilities that are weighted by advantages?
+    -(value - mean)^2 / (2 variance) - log(deviation)"""
+    if logarithm.name() != _LOGARITHM:
+        return False
+    return any(
+        taker.name() == "SubBackward0"
+        and [one.name() for one in inputs(taker)] == ["DivBackward0", _LOGARITHM]
+        and _is_weighted(graph, taker)
+        for taker in graph.takers(logarithm)
+    )
 
 
 def _terms(node: Node) -> list[tuple[Node, int]]:
