@@ -148,6 +148,30 @@ class Overlaps(GraphCase):
             self.assertEqual(self.of(loss, torch.sigmoid), [0.0])
             self.assertEqual(self.of(loss, lambda scores: scores.softmax(1)), [0.0])
 
+    def test_a_choice_against_empty_masks(self):
+        def chosen(p):
+            shared = 2 * (p * self.mask).sum((-1, -2))
+            both = p.sum((-1, -2)) + self.mask.sum((-1, -2))
+            both = torch.where(both == 0, shared, both)
+            return 1 - ((shared + 1e-6) / (both + 1e-6)).mean()
+
+        self.assertEqual(self.of(chosen, lambda scores: scores), [1.0])
+        self.assertEqual(self.of(chosen, torch.sigmoid), [0.0])
+
+    def test_sums_of_products_in_one_call(self):
+        def by_letters(p):
+            shared = torch.einsum("bchw,bchw->bc", p, self.mask)
+            both = torch.einsum("bchw->bc", p) + torch.einsum("bchw->bc", self.mask)
+            return 1 - ((2 * shared + 1e-5) / (both + 1e-5)).mean()
+
+        def of_vectors(p):
+            shared = torch.dot(self.mask.flatten(), p.flatten())
+            return 1 - (2 * shared + 1) / (p.sum() + self.mask.sum() + 1)
+
+        for loss in (by_letters, of_vectors):
+            self.assertEqual(self.of(loss, lambda scores: scores), [1.0])
+            self.assertEqual(self.of(loss, lambda scores: scores.softmax(1)), [0.0])
+
     def test_scores_of_another_size(self):
         for mode in ("bilinear", "nearest"):
             resize = nn.Upsample((8, 8), mode=mode)
@@ -162,7 +186,11 @@ class Overlaps(GraphCase):
             other = torch.randn_like(p)
             return (p * other).sum() / (p.square().sum().sqrt() + 1)
 
-        for loss in (within, cosine):
+        def weighed_mean(p):
+            shares = torch.einsum("bchw,bdhw->bcd", p, self.mask)
+            return (shares / p.sum((2, 3))[..., None]).square().mean()
+
+        for loss in (within, cosine, weighed_mean):
             self.assertEqual(self.of(loss, lambda scores: scores), [])
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.device_values import MOST, bytes_of
-from _traincheck.graph_nodes import FUSED_ATTENTION, inputs, kept, walk
+from _traincheck.graph_nodes import FUSED_ATTENTION, inputs, is_of_rows, kept, walk
 from _traincheck.rounded_positions import LINE, lines_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ _TENSORS = {
     "IndexBackward": ("indices",),
     "IndexSelect": ("index",),
     "LinalgVectorNorm": ("self",),
+    "MaskedSelect": ("mask",),
     "MseLoss": ("target",),
     "NllLoss": ("target", "weight", "total_weight", "self"),
     "PackPaddedSequence": ("result1",),
@@ -68,7 +69,9 @@ _TENSORS = {
 }
 # Of nodes next to the loss, unless they are large: every layer has such nodes, too.
 _NEAR = {
+    "BmmBackward0": ("self", "mat2"),
     "DivBackward0": ("other",),
+    "DotBackward0": ("self", "tensor"),
     "ExpBackward0": ("result",),
     "GatherBackward0": ("index",),
     "MaskedFillBackward0": ("mask",),
@@ -207,7 +210,8 @@ def _subtracted_from(node: Node) -> list[Node]:
 def _names(node: Node, number: int) -> Iterator[str]:
     name = node.name()
     if name in _NEAR:
-        yield from _NEAR[name] if number < _NEAREST else ()
+        near = number < _NEAREST and (name != "BmmBackward0" or is_of_rows(node))
+        yield from _NEAR[name] if near else ()
         return
     for begin, names in _TENSORS.items():
         if name.startswith(begin):

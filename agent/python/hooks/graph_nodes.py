@@ -132,6 +132,11 @@ def factor(product: Node) -> torch.Tensor | None:
     return saved(product, "other" if is_first else "self")
 
 
+def is_of_rows(product: Node) -> bool:
+    """Is each matrix of a product of matrices a row times a column: a sum of products?"""
+    return (shape(product) or ())[-2:] == (1, 1)
+
+
 def saved_shape(node: Node, name: str) -> tuple[int, ...] | None:
     """Of a plain tensor that the node keeps, wherever it is; None: as saved() says."""
     value = kept(node, name)

@@ -8,19 +8,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck.graph_nodes import factor, inputs, walk
+from _traincheck.graph_nodes import (
+    PERMUTATIONS,
+    VIEWS,
+    factor,
+    inputs,
+    is_of_rows,
+    saved,
+    walk,
+)
 from _traincheck.value_graph import values_of
 
 if TYPE_CHECKING:
+    import torch
     from torch.autograd.graph import Node
 
 # Name of the scalar.
 NAME = "loss.overlap_of_scores"
 
 _SUMS = frozenset(("SumBackward0", "SumBackward1"))
-# Between the sums and their quotient: a small number against zeros, weights.
-_PARTS = frozenset(
-    ("AddBackward0", "MulBackward0", "ClampMinBackward0", "SubBackward0")
+# Sums of products in one call: einsum("bchw,bchw->bc") makes one product of a row and a
+# column for each number that it returns. Names of what they keep of both.
+_DOT, _ROWS_BY_COLUMNS = "DotBackward0", "BmmBackward0"
+_KEPT = {_DOT: ("self", "tensor"), _ROWS_BY_COLUMNS: ("self", "mat2")}
+# Between the sums and their quotient: a small number or a choice against zeros, weights.
+_PARTS = (
+    frozenset(f"{name}Backward0" for name in ("Add", "ClampMin", "Mul", "Sub", "Where"))
+    | PERMUTATIONS
+    | VIEWS
 )
 _LAYERS = frozenset(("AddmmBackward0", "ConvolutionBackward0", "MmBackward0"))
 _RESIZED = "Upsample"
@@ -65,22 +80,39 @@ def _sums(node: Node) -> list[Node]:
         if not todo:
             break
         one = todo.pop()
-        if one.name() in _SUMS:
+        if one.name() in _SUMS or _adds_products(one):
             found.append(one)
         elif one.name() in _PARTS or one is node:
             todo.extend(inputs(one))
     return found
 
 
+def _adds_products(node: Node) -> bool:
+    """Is it the sum of the products of two tensors, and no product of matrices?"""
+    is_product = node.name() == _ROWS_BY_COLUMNS and is_of_rows(node)
+    return is_product or bool(node.name() == _DOT)
+
+
 def _covered(whole: Node) -> Node | None:
     """What is multiplied by a mask of zeros and ones, and added up; None: nothing."""
-    for product in values_of(inputs(whole)):
-        mask = factor(product)
+    products = [whole] if whole.name() in _KEPT else values_of(inputs(whole))
+    for product in products:
+        mask = _factor(product)
         if mask is None or mask.is_complex():
             continue
         few = mask.flatten()[:_READ]
         return inputs(product)[0] if bool(((few == 0) | (few == 1)).all()) else None
     return None
+
+
+def _factor(product: Node) -> torch.Tensor | None:
+    """As graph_nodes.factor(), of a sum of products, too."""
+    if product.name() not in _KEPT:
+        return factor(product)
+    if len(inputs(product)) != 1:
+        return None
+    is_first = product.next_functions[0][0] is not None
+    return saved(product, _KEPT[product.name()][is_first])
 
 
 def _adds(node: Node, predicted: Node) -> bool:
