@@ -6,6 +6,7 @@ import unittest
 
 import torch
 from torch import nn
+from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
@@ -45,6 +46,42 @@ class DivergenceScales(GraphCase):
         ):
             self.assertEqual(self.of_terms(error, divergence), [1.0])
 
+    def test_a_mean_by_hand_and_a_sum(self):
+        for error in (
+            lambda y, x: (y - x).pow(2).mean(),
+            lambda y, x: ((y - x) ** 2).mean(1).mean(),
+            lambda y, x: (y - x).abs().mean(),
+            F.l1_loss,
+        ):
+            found = self.of_terms(error, lambda all_of_them: all_of_them.sum(1).mean())
+            self.assertEqual(found, [1.0])
+
+    def test_a_mean_over_the_batch_and_a_sum_over_it(self):
+        found = self.of_terms(F.mse_loss, lambda all_of_them: all_of_them.sum())
+        self.assertEqual(found, [1.0])
+        found = self.of_terms(
+            lambda y, x: F.mse_loss(y, x, reduction="sum"),
+            lambda all_of_them: all_of_them.mean(),
+        )
+        self.assertEqual(found, [1.0])
+
+    def of_distributions(self, error, deviation):
+        x, net = torch.rand(ROWS, NUMBERS), Encoder()
+        mean, raw = net.inner(x).chunk(2, 1)
+        given = Normal(mean, deviation(raw))
+        prior = Normal(torch.zeros(LATENT), torch.ones(LATENT))
+        divergences = kl_divergence(given, prior)
+        y = net.outer(given.rsample())
+        return self.of(error(y, x) + divergences.sum(-1).mean())
+
+    def test_distributions(self):
+        for deviation in (lambda raw: (0.5 * raw).exp(), F.softplus):
+            self.assertEqual(self.of_distributions(F.mse_loss, deviation), [1.0])
+            found = self.of_distributions(
+                lambda y, x: (y - x).square().sum(1).mean(), deviation
+            )
+            self.assertNotIn(1.0, found)
+
     def test_a_sum_and_a_mean(self):
         for error in (
             lambda y, x: F.mse_loss(y, x, reduction="sum") / ROWS,
@@ -79,10 +116,28 @@ class DivergenceScales(GraphCase):
 
     def test_a_weight_that_was_chosen(self):
         for weight in (0.1, 1e-3, 1 / NUMBERS, LATENT):
-            found = self.of_terms(
-                F.mse_loss, lambda all_of_them: weight * all_of_them.sum(1).mean()
-            )
-            self.assertNotIn(1.0, found)
+            for error in (F.mse_loss, lambda y, x: (y - x).square().mean()):
+                found = self.of_terms(
+                    error, lambda all_of_them: weight * all_of_them.sum(1).mean()
+                )
+                self.assertNotIn(1.0, found)
+
+    def test_sums_by_hand(self):
+        for error, divergence in (
+            (
+                lambda y, x: (y - x).square().sum(),
+                lambda all_of_them: all_of_them.sum(),
+            ),
+            (
+                lambda y, x: (y - x).abs().sum(1).mean(),
+                lambda all_of_them: all_of_them.sum(1).mean(),
+            ),
+            (
+                lambda y, x: (y - x).square().mean(),
+                lambda all_of_them: all_of_them.mean(),
+            ),
+        ):
+            self.assertNotIn(1.0, self.of_terms(error, divergence))
 
     def test_few_numbers(self):
         x = torch.rand(ROWS, NUMBERS)

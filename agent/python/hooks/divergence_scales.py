@@ -9,6 +9,7 @@ nothing is. With a weight, whoever has chosen it may have meant that.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ _ENTROPIES = frozenset(
     ("BinaryCrossEntropyBackward0", "BinaryCrossEntropyWithLogitsBackward0")
 )
 _ERRORS = ERRORS | _ENTROPIES
+_SQUARE = "PowBackward0"
 _TERMS = frozenset(("AddBackward0", "RsubBackward1", "SubBackward0"))
 _SAME = VIEWS | frozenset(("NegBackward0", "SqueezeBackward0", "SqueezeBackward1"))
 _NO_REDUCTION, _MEAN = 0, 1  # as torch numbers reductions
@@ -50,19 +52,49 @@ _NEAR = 0.02
 class _Share(NamedTuple):
     weight: float  # by which the loss takes each number
     is_mean: bool  # over those of its sample
+    samples: int
     numbers: int  # of a sample
 
 
 def findings(graph: Graph, variances: list[Node]) -> Findings:
     """variances: that stand by themselves in a divergence."""
     found = Findings()
+    variances = variances + list(filter(partial(_adds_squares, graph), graph.nodes))
     latent = [_share_of_divergence(graph, node) for node in variances]
     errors = [node for node in graph.nodes if node.name() in _ERRORS]
+    errors = errors or list(filter(_is_own_error, graph.nodes))
     if len(latent) == len(errors) == 1:
         error = _share_of_error(graph, errors[0])
         if latent[0] is not None and error is not None:
             found.add(NAME, _are_apart(latent[0], error))
     return found
+
+
+def _adds_squares(graph: Graph, node: Node) -> bool:
+    """Is it the sum of a mean's square and a deviation's, whose logarithm is taken, too?
+    torch.distributions.kl_divergence has no exponential of normal distributions."""
+    added = inputs(node)
+    if (
+        node.name() != "AddBackward0"
+        or len(added) != 2
+        or not all(map(_squares, added))
+    ):
+        return False
+    logged = ["LogBackward0" in map(_name, graph.takers(one)) for one in added]
+    return sum(logged) == 1
+
+
+def _name(node: Node) -> str:
+    return str(node.name())
+
+
+def _squares(node: Node) -> bool:
+    return _name(node) == _SQUARE and bool(kept(node, "exponent") == 2)
+
+
+def _is_own_error(node: Node) -> bool:
+    is_error = node.name() == "AbsBackward0" or _squares(node)
+    return is_error and list(map(_name, inputs(node))) == ["SubBackward0"]
 
 
 def _are_apart(latent: _Share, error: _Share) -> bool | None:
@@ -71,13 +103,14 @@ def _are_apart(latent: _Share, error: _Share) -> bool | None:
         return False if _is_one_or_two(ratio) else None
     if latent.is_mean and error.is_mean:
         return None
+    # Who means all numbers of a batch has often the other term's sum over all samples.
     if latent.is_mean:
         enough = latent.numbers >= _LEAST_LATENT
-        ratio *= latent.numbers
+        ratios = (ratio * latent.numbers, ratio * latent.numbers * error.samples)
     else:
         enough = error.numbers >= _LEAST_NUMBERS
-        ratio /= error.numbers
-    return True if enough and _is_one_or_two(ratio) else None
+        ratios = (ratio / error.numbers, ratio / error.numbers / error.samples)
+    return True if enough and any(map(_is_one_or_two, ratios)) else None
 
 
 def _is_one_or_two(ratio: float) -> bool:
@@ -89,18 +122,22 @@ def _share_of_divergence(graph: Graph, variance: Node) -> _Share | None:
     sizes = shape(variance)
     if sizes is None or len(sizes) < 2 or 0 in sizes:
         return None
-    return _carried(graph, variance, _Share(1.0, False, math.prod(sizes[1:])))
+    share = _Share(1.0, False, sizes[0], math.prod(sizes[1:]))
+    return _carried(graph, variance, share)
 
 
 def _share_of_error(graph: Graph, error: Node) -> _Share | None:
-    sizes = saved_shape(error, "self") or saved_shape(error, "target")
-    reduction = integer(error, "reduction")
+    sizes = shape(error)
+    reduction: int | None = _NO_REDUCTION
+    if error.name() in _ERRORS:
+        sizes = saved_shape(error, "self") or saved_shape(error, "target")
+        reduction = integer(error, "reduction")
     if sizes is None or len(sizes) < 2 or 0 in sizes or reduction is None:
         return None
+    is_mean = reduction == _MEAN
+    weight = 1 / math.prod(sizes) if is_mean else 1.0
     numbers = math.prod(sizes[1:])
-    if reduction == _MEAN:
-        return _carried(graph, error, _Share(1 / math.prod(sizes), True, numbers))
-    return _carried(graph, error, _Share(1.0, False, numbers))
+    return _carried(graph, error, _Share(weight, is_mean, sizes[0], numbers))
 
 
 def _carried(graph: Graph, start: Node, share: _Share) -> _Share | None:
