@@ -154,8 +154,23 @@ class HiddenParts(SignsCase):
         self.assertEqual(last("opt.frozen_in_vain"), 1.0)
 
     def test_frozen_with_a_misspelt_name(self):
-        self.net.bias.require_grad = False
-        self.step()
+        wrong = ["require_grad", "requires_gradient", "requires_gard"]
+        for name in [*wrong, "requires_grad_", "requires_grad_sync", "retain_grad"]:
+            self.setUp()
+            setattr(
+                self.net if name == "requires_grad_" else self.net.bias, name, False
+            )
+            self.step()
+            right = name in ("requires_grad_sync", "retain_grad")
+            self.assertEqual(last("opt.frozen_in_vain"), float(not right), name)
+
+    def test_a_part_of_an_earlier_model_that_is_frozen_with_a_misspelt_name(self):
+        net = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 4))
+        self.step(net, torch.optim.SGD(net.parameters(), lr=0.1))
+        body, net = net[0], None
+        body.weight.require_grad = False
+        net = nn.Sequential(body, nn.Linear(5, 4))
+        self.step(net, torch.optim.SGD(net.parameters(), lr=0.1))
         self.assertEqual(last("opt.frozen_in_vain"), 1.0)
 
     def test_frozen(self):

@@ -10,6 +10,7 @@ in it. A copy of a model that is trained by hand for a while needs no optimizer.
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 
 _LOOKS = 3  # steps after something new
 _MOST = 256  # entries of a list that are looked at
-_MISSPELT = ("require_grad", "required_grad", "requires_gradient")
+_SPELT = "requires_grad"
+_LIKE = 0.85  # of difflib: require_grad, requires_grads, and not requires_grad_sync
+_LONGEST = 2 * len(_SPELT)  # names that are compared
 _LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
 _OF_TORCH = frozenset(torch.nn.Module().__dict__)
 # Steps after which what a model needs has been made.
@@ -217,11 +220,13 @@ class HiddenParts:
         vain, hidden, repeated = False, None, None
         held: set[int] | None = None
         for model in self._models.all():
+            # Also parts that an earlier model has left, which is gone.
+            left = (part.module() for part in model.parts)
+            vain = vain or any(one is not None and _is_frozen(one) for one in left)
             for part in model.own:
                 module = part.module()
                 if module is None:
                     continue
-                vain = vain or _is_frozen_in_vain(part, module)
                 if isinstance(module, _LISTS) and len(module) > 1:
                     repeated = bool(repeated) or _repeats(module)
                 for parameter in _hidden_in(module):
@@ -261,18 +266,27 @@ class HiddenParts:
         return doubled
 
 
-def _is_frozen_in_vain(part: Part, module: torch.nn.Module) -> bool:
-    if module.__dict__.get("requires_grad") is False:
+def _is_frozen(module: torch.nn.Module) -> bool:
+    """In vain: it is trained."""
+    attributes = module.__dict__
+    # The second would be the name of the method.
+    if any(attributes.get(name) is False for name in (_SPELT, f"{_SPELT}_")):
         return any(
             parameter.requires_grad and parameter.grad is not None
             for parameter in module.parameters()
         )
     return any(
-        getattr(parameter, "__dict__", {}).get(name) is False
+        value is False and _is_misspelt(name)
         for parameter in module._parameters.values()
         if parameter is not None and parameter.requires_grad
-        for name in _MISSPELT
+        for name, value in getattr(parameter, "__dict__", {}).items()
     )
+
+
+def _is_misspelt(name: Any) -> bool:
+    if type(name) is not str or len(name) > _LONGEST or not name.startswith("re"):
+        return False
+    return SequenceMatcher(None, name, _SPELT).ratio() > _LIKE
 
 
 def _repeats(module: torch.nn.Module) -> bool:
