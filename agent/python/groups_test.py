@@ -31,6 +31,18 @@ class GroupsCase(HooksCase):
         return said(self.NAME)
 
 
+class Tables(nn.Module):
+    def __init__(self, body):
+        super().__init__()
+        self.table = nn.Embedding(9, 20)
+        self.pos_embed = nn.Parameter(torch.zeros(1, 5, 20))
+        self.body = body
+
+    def forward(self, x):
+        words = self.table((x.abs() * 3).long().clamp(max=8))
+        return self.body((words + self.pos_embed).mean(1))
+
+
 class DecaysVectors(GroupsCase):
     NAME = "opt.decays_vectors_only"
 
@@ -44,6 +56,20 @@ class DecaysVectors(GroupsCase):
 
     def test_swapped_groups(self):
         self.assertEqual(self.of(lambda p: p.dim() == 1), [1.0])
+
+    def test_swapped_groups_of_which_one_has_the_tables(self):
+        body = nn.Sequential(nn.Linear(20, 20), nn.LayerNorm(20), nn.Linear(20, 4))
+        self.net = Tables(body)
+        table, positions = self.net.table.weight, self.net.pos_embed
+        swapped = lambda p: p.dim() == 1 or p is table or p is positions
+        self.assertEqual(self.of(swapped), [1.0])
+        HooksCase.setUp(self)
+        self.assertEqual(
+            self.of(lambda p: p is not table and p is not positions), [0.0]
+        )
+        HooksCase.setUp(self)
+        last_layer = body[2].weight
+        self.assertEqual(self.of(lambda p: swapped(p) or p is last_layer), [0.0])
 
     def test_weights_decay(self):
         self.assertEqual(self.of(lambda p: p.dim() > 1), [0.0])

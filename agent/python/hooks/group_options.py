@@ -1,6 +1,7 @@
 """Options of parameter groups that do not do what they were made for.
 
-Weight decay on all biases and scales and on no matrix: the two lists were swapped. An
+Weight decay on all biases and scales and on no matrix but tables of embeddings and
+positions, which many lists leave out, too: the two lists were swapped. An
 "lr_scale" of groups that all have one rate: torch's optimizers and schedulers do not know
 such an option, and nothing else has multiplied the rates by it.
 """
@@ -8,6 +9,8 @@ such an option, and nothing else has multiplied the rates by it.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+import torch
 
 from _traincheck.hyper_parameters import number_of, rates_of
 from _traincheck.identity_map import WeakIdentityMap
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    import torch
+    from _traincheck.models import Models
 
 # Names of the scalars.
 DECAYS_VECTORS = "opt.decays_vectors_only"
@@ -31,8 +34,13 @@ _BOUNDS = frozenset(("min", "max", "final", "end", "floor", "decay", "gamma"))
 _HABIT = 2  # looks: a schedule by hand may set the rates after the first step
 
 
+# In names of parameters that are no weights of a layer.
+_TABLES = ("emb", "pos", "token")
+
+
 class GroupOptions:
-    def __init__(self) -> None:
+    def __init__(self, models: Models) -> None:
+        self._models = models
         # Looks in a row at which a scale of the rate was not used.
         self._unused: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
 
@@ -40,7 +48,7 @@ class GroupOptions:
         self, optimizer: torch.optim.Optimizer
     ) -> Iterator[tuple[str, float | None]]:
         """Called at some steps, as they begin. 1: it is so; None: it cannot be."""
-        yield DECAYS_VECTORS, _decays_vectors_only(optimizer)
+        yield DECAYS_VECTORS, self._decays_vectors_only(optimizer)
         unused = _leaves_scale_unused(optimizer)
         if unused is None:
             return
@@ -49,24 +57,42 @@ class GroupOptions:
         if not unused or habit >= _HABIT:
             yield SCALE_UNUSED, float(unused)
 
-
-def _decays_vectors_only(optimizer: torch.optim.Optimizer) -> float | None:
-    """None: some groups must decay, others not, and both kinds of parameters be there."""
-    # Of (is it a matrix or more, does it decay), how many there are.
-    counts = {(m, d): 0 for m in (False, True) for d in (False, True)}
-    for group in optimizer.param_groups:
-        decay = number_of(group.get("weight_decay"))
-        if decay is None:
+    def _decays_vectors_only(self, optimizer: torch.optim.Optimizer) -> float | None:
+        """None: some groups must decay, others not, and both kinds of parameters be
+        there."""
+        # Of (is it a matrix or more, does it decay), how many there are.
+        counts = {(m, d): 0 for m in (False, True) for d in (False, True)}
+        matrices: list[torch.Tensor] = []  # that decay
+        for group in optimizer.param_groups:
+            decay = number_of(group.get("weight_decay"))
+            if decay is None:
+                return None
+            for parameter in group["params"]:
+                if parameter.requires_grad:
+                    counts[parameter.dim() > 1, decay > 0] += 1
+                    if parameter.dim() > 1 and decay > 0:
+                        matrices.append(parameter)
+        vectors = counts[False, True] + counts[False, False]
+        others = counts[True, True] + counts[True, False]
+        decayed = counts[False, True] + counts[True, True]
+        if min(vectors, others) < _LEAST or decayed in (0, vectors + others):
             return None
-        for parameter in group["params"]:
-            if parameter.requires_grad:
-                counts[parameter.dim() > 1, decay > 0] += 1
-    vectors = counts[False, True] + counts[False, False]
-    matrices = counts[True, True] + counts[True, False]
-    decayed = counts[False, True] + counts[True, True]
-    if min(vectors, matrices) < _LEAST or decayed in (0, vectors + matrices):
-        return None
-    return float(counts[False, True] == vectors and counts[True, False] == matrices)
+        if counts[False, False] or counts[True, False] < _LEAST:
+            return 0.0
+        return float(all(map(self._is_table, matrices)))
+
+    def _is_table(self, parameter: torch.Tensor) -> bool:
+        """Is it one of embeddings or positions, and no weight of a layer?"""
+        for part, _ in self._models.places_of(parameter):
+            module = part.module()
+            if module is None:
+                continue
+            if issubclass(type(module), torch.nn.Embedding):
+                return True
+            names = [k for k, one in module._parameters.items() if one is parameter]
+            if any(word in name for name in names for word in _TABLES):
+                return True
+        return False
 
 
 def _leaves_scale_unused(optimizer: torch.optim.Optimizer) -> bool | None:

@@ -107,7 +107,7 @@ class Signs:
         # Steps of each optimizer that have begun.
         self._steps: WeakIdentityMap[torch.optim.Optimizer, int] = WeakIdentityMap()
         self._sleepers = _sleepers(watch)
-        self._group_options = GroupOptions()
+        self._group_options = GroupOptions(watch.models)
         # Has a backward run in a CUDA graph, and none outside of it since?
         self._is_unseen = False
 
