@@ -43,6 +43,11 @@ class Rates(HooksCase):
             for group in optimizer.param_groups:
                 group["lr"] = min(1.0, (step + 1) / 4) * 0.01
 
+        def falls(step, optimizer):
+            for group in optimizer.param_groups:
+                group["lr"] = 0.01 * (1 - step / 12) + 1e-5
+
+        self.assertIn(1.0, self.train((0.01, 0.1), falls))
         self.assertIn(1.0, self.train((0.01, 0.1), one_for_all))
         self.assertEqual(self.train((0.1, 0.1), one_for_all), [])
         self.assertEqual(self.train((0.0, 0.1), one_for_all), [])  # frozen at first

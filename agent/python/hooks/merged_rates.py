@@ -14,8 +14,8 @@ from _traincheck.identity_map import WeakIdentityMap
 if TYPE_CHECKING:
     import torch
 
-# A search for a rate gives all groups one, too, and another in each step.
-_STEPS = 8  # of one rate
+# A search for a rate gives all groups one, too, and a higher one in each step.
+_STEPS = 8  # whose rate did not rise
 _LEAST = 1.5  # times another: smaller differences may be rounding
 
 
@@ -25,7 +25,7 @@ class _Row:
     def __init__(self) -> None:
         self.apart = False  # were they different at some step?
         self.rate = 0.0  # of all groups
-        self.steps = 0  # with this one, in a row
+        self.steps = 0  # in a row, in which it did not rise
 
 
 class MergedRates:
@@ -54,7 +54,7 @@ class MergedRates:
         row.apart = row.apart or len(set(rates)) != 1
         if row.apart or rates[0] == 0:
             return 0.0 if row.apart else None
-        same = in_one_cycle or rates[0] == row.rate
-        row.steps = row.steps + 1 if same else 1
+        goes_on = in_one_cycle or rates[0] <= row.rate
+        row.steps = row.steps + 1 if goes_on else 1
         row.rate = rates[0]
         return 1.0 if row.steps >= _STEPS else None
