@@ -70,6 +70,50 @@ class SortedBatches(HooksCase):
                     F.cross_entropy(net(x), y).backward()
             self.assertEqual(said("loss.sorted_batches"), 2 * wrong)
 
+    def slices(self, y, loss=F.cross_entropy, each=2, steps=True):
+        HooksCase.setUp(self)
+        net = nn.Linear(3, 3 if loss is F.cross_entropy else 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(3):
+            for labels in y.split(each):
+                loss(net(torch.randn(len(labels), 3)), labels).backward()
+                if steps:
+                    optimizer.step()
+        return said("loss.sorted_batches")
+
+    def test_sorted_samples_without_a_loader(self):
+        y = torch.arange(24) // 8
+        halves = torch.arange(24)[:, None] // 12
+        binary = F.binary_cross_entropy_with_logits
+        self.assertEqual(self.slices(y), [1.0, 1.0])
+        self.assertEqual(self.slices(halves.float(), binary, each=1), [1.0, 1.0])
+        for labels, options in (
+            (y[torch.randperm(24)], {}),
+            (torch.zeros_like(y), {}),
+            (torch.arange(24) % 3, {"each": 3}),  # as many classes as samples
+            (y, {"each": 12}),
+            (y, {"steps": False}),  # parts of one batch
+            (y.flip(0), {}),
+            (torch.tensor([0, 0, 1, 1] * 6), {}),  # two that take turns
+        ):
+            self.assertEqual(self.slices(labels, **options), [])
+        self.assertEqual(self.slices(halves[::2] * 0.5, binary), [])
+
+    def test_classes_that_are_learned_on_purpose_one_after_the_other(self):
+        net = nn.Linear(3, 3)
+        clients = [torch.optim.SGD(net.parameters(), lr=0.1) for _ in range(3)]
+        for made_anew in (True, False):
+            HooksCase.setUp(self)
+            for _ in range(3):
+                for kind, client in enumerate(clients):
+                    if made_anew:
+                        client = torch.optim.SGD(net.parameters(), lr=0.1)
+                    for _ in range(4):
+                        labels = torch.full((4,), kind)
+                        F.cross_entropy(net(torch.randn(4, 3)), labels).backward()
+                        client.step()
+            self.assertEqual(said("loss.sorted_batches"), [])
+
 
 class IgnoresSplit(DataCase):
     NAME = "loader.ignores_split"

@@ -15,6 +15,7 @@ from _traincheck.masked_rows import NAME as MASKED_ROWS
 from _traincheck.new_terms import NAME as NEW_TERM
 from _traincheck.penalties import NAME as PENALTIES
 from _traincheck.prompt_ends import NAME as FIRST_WORDS
+from _traincheck.sorted_samples import NAME as SORTED_BATCHES
 from _traincheck.still_ratios import NAME as STILL_RATIO
 from _traincheck.stray_terms import NAME as STRAY_TERM
 from _traincheck.wrapping import wrap_function
@@ -76,6 +77,10 @@ class _Backward:
         optimizers = watch.holds.optimizers()
         if not optimizers:
             self._say(HAND_STEPS, watch.hand_steps.backward_begins())
+        if watch.sorted_targets.asks(optimizers):
+            roots, steps = roots_of(args, kwargs), watch.clock.steps_begun()
+            said = watch.sorted_targets.backward_begins(roots, steps)
+            self._say(SORTED_BATCHES, said)
         here = watch.new_terms.asks()
         if here is not None:
             roots = roots_of(args, kwargs)

@@ -97,6 +97,7 @@ from _traincheck.short_passes import ShortPasses
 from _traincheck.sight import Sight
 from _traincheck.signs import Signs
 from _traincheck.sorted_samples import SortedSamples
+from _traincheck.sorted_targets import SortedTargets
 from _traincheck.stale_statistics import StaleStatistics
 from _traincheck.standing_averages import StandingAverages
 from _traincheck.standing_counters import StandingCounters
@@ -286,6 +287,7 @@ class Watch:
         )
         self.rounded_averages = RoundedAverages(self.models, self.values, self.awake)
         self.averages = Averages(self.values, self.awake)
+        self.sorted_targets = SortedTargets()
         self.followers = Followers(self.models, self.holds, self.values, self.awake)
         self.still_copies = StillCopies(self.values, self.awake)
 
