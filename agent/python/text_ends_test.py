@@ -62,6 +62,28 @@ class EndsMasked(HooksCase):
         found = read([*self.batches(END, masked, with_mask=False)])
         self.assertEqual(found, [1.0] * 5)
 
+    def test_a_mask_that_was_made_of_the_tokens(self):
+        lengths = [[3, 5, 4, 6], [4, 5, 4, 4], [7, 3, 4, 6], [2, 3, 2, 8], [9, 2, 3, 4]]
+        for padding, wrong in ((END, [1.0] * 2), (PAD, [])):
+            self.setUp()
+            batches = []
+            for each in lengths:
+                ids, _ = padded(texts(each), padding)
+                labels = ids.masked_fill(ids == padding, -100)
+                mask = ids != padding
+                batches.append({"x": ids, "attention_mask": mask, "labels": labels})
+            self.assertEqual(read(batches), wrong)
+
+    def test_batches_that_are_tuples(self):
+        for padding, masks, wrong in (
+            (END, lambda ids, mask: ids == END, [1.0] * 6),
+            (END, lambda ids, mask: mask == 0, [0.0] * 6),
+            (PAD, lambda ids, mask: mask == 0, []),
+        ):
+            self.setUp()
+            found = read([tuple(b.values()) for b in self.batches(padding, masks)])
+            self.assertEqual(found, wrong)
+
     def test_texts_that_were_cut_have_no_end(self):
         masked = lambda ids, mask: ids == PAD
         # The longest row ends in a token, which is not that of the others.

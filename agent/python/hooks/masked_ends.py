@@ -2,7 +2,7 @@
 
 Whoever pads with the end token and then masks the labels of all padding masks the end of
 each text with it: the model learns everything but to stop. The attention mask tells
-padding from ends. Without one the padding of a batch tells: where batches are padded to
+padding from ends. Without one, or with one that was made of the tokens, the padding of a batch tells: where batches are padded to
 their longest row, that row has none, so that a token which ends every row ends the texts.
 In a conversation it also stands between an answer and what follows, where no padding is.
 
@@ -26,6 +26,9 @@ _BATCHES = 16  # of a loader that are looked at
 _LOADERS = 256  # that are looked at
 _LEAST = 4  # ends
 _WIDTHS = 2  # of batches where nothing else tells padding
+# Where there is a mask, a padding of its own may fill up to a multiple of a width.
+_WIDTHS_OF_A_MASK = 4
+_PARTS = 8  # of a batch
 _MOST = 1 << 20  # tokens
 
 
@@ -47,12 +50,14 @@ class MaskedEnds:
             return None
         batches = self._batches.setdefault(loader, _Batches())
         batches.count += 1
-        if batches.count > _BATCHES or not isinstance(batch, Mapping):
+        if batches.count > _BATCHES:
             return None
-        ids, labels = _text(batch, "input_ids"), _text(batch, "labels")
+        named = isinstance(batch, Mapping) and {"input_ids", "labels"} <= batch.keys()
+        parts = dict(batch) if named else _parts(batch)
+        ids, labels = _text(parts, "input_ids"), _text(parts, "labels")
         if ids is None or labels is None or ids.shape != labels.shape:
             return None
-        weights = batch.get("loss_mask")
+        weights = parts.get("loss_mask")
         if type(weights) is torch.Tensor and weights.is_cpu:
             if weights.shape != labels.shape or weights.layout != torch.strided:
                 return None
@@ -61,15 +66,53 @@ class MaskedEnds:
         # Labels that were shifted already end one place before the text does.
         if not torch.equal(labels[supervised], ids[supervised]):
             return None
-        mask = batch.get("attention_mask")
-        if isinstance(mask, torch.Tensor):
-            if mask.shape != ids.shape or not mask.is_cpu:
-                return None
-            return _by_mask(ids, supervised, mask != 0)
-        return _by_widths(ids, supervised, batches)
+        mask = parts.get("attention_mask")
+        if not isinstance(mask, torch.Tensor):
+            return _by_widths(ids, supervised, batches, _WIDTHS)
+        if mask.shape != ids.shape or not mask.is_cpu:
+            return None
+        if _says_no_more(ids, mask != 0):
+            return _by_widths(ids, supervised, batches, _WIDTHS_OF_A_MASK)
+        return _by_mask(ids, supervised, mask != 0)
 
 
-def _text(batch: Mapping[Any, Any], key: str) -> torch.Tensor | None:
+def _parts(batch: Any) -> dict[str, torch.Tensor]:
+    """Of a batch without the usual names, by what the tensors contain; empty: there are
+    no such, or several may be meant."""
+    found: dict[str, torch.Tensor] = {}
+    if isinstance(batch, Mapping):
+        entries = list(batch.values())[: _PARTS + 1]
+    elif isinstance(batch, (tuple, list)):
+        entries = list(batch[: _PARTS + 1])
+    else:
+        return {}
+    if len(entries) > _PARTS:
+        return {}
+    for entry in entries:
+        if type(entry) is not torch.Tensor or not entry.is_cpu or entry.dim() != 2:
+            continue
+        if not 0 < entry.numel() <= _MOST or entry.layout != torch.strided:
+            continue
+        if entry.is_floating_point() or entry.is_complex():
+            return {}
+        name = "input_ids"
+        if bool((entry == _IGNORED).any()):
+            name = "labels"
+        elif bool(((entry == 0) | (entry == 1)).all()):
+            name = "attention_mask"
+        if name in found:
+            return {}
+        found[name] = entry
+    return found
+
+
+def _says_no_more(ids: torch.Tensor, attended: torch.Tensor) -> bool:
+    """Was the attention mask made of the ids (ids != padding)?"""
+    padding = ids[~attended]
+    return padding.numel() > 0 and bool(torch.equal(ids != padding[0], attended))
+
+
+def _text(batch: dict[Any, Any], key: str) -> torch.Tensor | None:
     value = batch.get(key)
     if type(value) is not torch.Tensor or not value.is_cpu or value.dim() != 2:
         return None
@@ -109,7 +152,7 @@ def _by_turns(tokens: torch.Tensor, supervised: torch.Tensor) -> float | None:
 
 
 def _by_widths(
-    ids: torch.Tensor, supervised: torch.Tensor, batches: _Batches
+    ids: torch.Tensor, supervised: torch.Tensor, batches: _Batches, widths: int
 ) -> float | None:
     end = ids[0, -1]
     other = (ids != end).flip(1)
@@ -128,4 +171,4 @@ def _by_widths(
         batches.count = _BATCHES  # another padding
         return None
     batches.widths.add(ids.shape[1])
-    return 1.0 if len(batches.widths) >= _WIDTHS else None
+    return 1.0 if len(batches.widths) >= widths else None
