@@ -7,6 +7,7 @@ import unittest
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from hooks_case import GraphCase, HooksCase, last
@@ -124,6 +125,40 @@ class MaskedChoices(GraphCase):
         ):
             self.assertEqual(self.of(loss), [1.0])
 
+    @property
+    def losses(self):
+        scores = nn.Linear(WIDTH, 40)(torch.randn(SAMPLES, 12, WIDTH))
+        targets = (1 + torch.arange(SAMPLES * 12).reshape(SAMPLES, 12) % 39) * self.kept
+        return F.cross_entropy(scores.transpose(1, 2), targets, reduction="none")
+
+    @property
+    def kept(self):
+        return torch.arange(12) >= torch.tensor([[2], [3], [3], [4]])
+
+    def test_the_mask_selects_or_takes_losses(self):
+        kept, answers, mask = self.kept, ~self.ignored, self.ignored
+        for right, wrong in (
+            (self.chosen[answers].mean(), self.chosen[mask].mean()),
+            ((-self.chosen)[answers].mean(), (-self.chosen)[mask].mean()),
+            (self.chosen[..., None][..., 0][answers], -self.chosen[mask]),
+            (-self.chosen[..., None][..., 0] * answers, -self.chosen[mask]),
+            (self.chosen[answers], (-self.chosen[..., None][..., 0])[mask]),
+            (self.chosen.masked_select(answers), self.chosen.masked_select(mask)),
+            (self.losses * kept, self.losses * ~kept),
+            (self.losses.flatten() * kept.flatten(), self.losses[~kept]),
+        ):
+            self.assertEqual(self.of(right.sum()), [0.0])
+            self.assertEqual(self.of(wrong.sum()), [1.0])
+
+    def test_a_term_for_each_part(self):
+        chosen = self.chosen
+        loss = 0.1 * chosen[self.ignored].mean() + chosen[~self.ignored].mean()
+        self.assertEqual(self.of(-loss), [0.0])
+        scores = nn.Conv2d(1, 5, 3, padding=1)(torch.randn(2, 1, 8, 8))
+        classes = torch.arange(128).reshape(2, 8, 8) // 13 % 5
+        each = F.cross_entropy(scores, classes, reduction="none")
+        self.assertEqual(self.of((each * (classes == 0)).sum()), [])
+
     def test_answers_are_kept(self):
         for loss in (
             -(self.chosen * ~self.ignored).sum(-1).mean(),
@@ -146,6 +181,21 @@ class MaskedChoices(GraphCase):
     def of_targets(self, targets):
         scores = nn.Linear(WIDTH, WORDS)(torch.randn(SAMPLES, STEPS, WIDTH))
         return scores.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
+class MaskedChoicesOnADevice(MaskedChoices):
+    ON_DEVICE = True
+
+    def test_the_mask_selects_or_takes_losses(self):
+        # A mask that indexes is not read there.
+        losses = (self.losses * ~self.kept, self.chosen.masked_select(self.ignored))
+        for wrong in losses:
+            self.assertEqual(self.of(wrong.sum()), [1.0])
+
+    def test_a_term_for_each_part(self):
+        chosen = self.chosen
+        loss = chosen[self.ignored].mean() + chosen[~self.ignored].mean()
+        self.assertNotIn(1.0, self.of(-loss))
 
 
 class GivenGradients(HooksCase):

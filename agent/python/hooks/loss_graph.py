@@ -25,7 +25,6 @@ from _traincheck import divergences
 from _traincheck import hinges
 from _traincheck import label_graph
 from _traincheck import layer_graph
-from _traincheck import masked_choices
 from _traincheck import output_graph
 from _traincheck import overlap_losses
 from _traincheck import padded_means
@@ -49,6 +48,7 @@ from _traincheck.graph_nodes import (
     walk,
 )
 from _traincheck.loss_lines import causes_of
+from _traincheck.masked_choices import MaskedChoices
 from _traincheck.places import place
 from _traincheck.share_axes import ShareAxes
 from _traincheck.value_graph import givers_of, origins_of
@@ -315,7 +315,7 @@ def findings(
     """Of the nodes next to the loss; of the whole graph, too."""
     found = Findings()
     means: list[float | None] = []
-    axes = ShareAxes()
+    axes, masked = ShareAxes(), MaskedChoices()
     for node in walk(roots, _MAX_NODES):
         found.at = node
         axes.look(node)
@@ -345,7 +345,7 @@ def findings(
             found.add(repeated_quotients.NAME, repeated_quotients.divides_again(node))
         found.add(crossed_products.NAME, crossed_products.multiplies_crosswise(node))
         found.add(rounded_positions.NAME, rounded_positions.rounds(node))
-        found.add(masked_choices.NAME, masked_choices.keeps_ignored(node))
+        masked.look(node)
         shares.add(node, found)
         twice = balanced_draws.balances_twice(node, orders.drawn)
         found.add(balanced_draws.NAME, twice)
@@ -354,6 +354,7 @@ def findings(
         label_graph.look(node, found)
         output_graph.look(node, found)
     axes.say(OVER_SAMPLES, found)
+    masked.say(found)
     found.at = None  # what follows is about no one node
     of_probabilities = divergences.is_of_probabilities(roots)
     found.add(divergences.OF_PROBABILITIES, of_probabilities)
