@@ -122,8 +122,8 @@ class Leads(HooksCase):
     def train(self, share, steps=16, dtype=torch.float32):
         torch.manual_seed(0)
         net, target = nn.Linear(5, 4), nn.Linear(5, 4, dtype=dtype)
+        HooksCase.setUp(self)
         target.load_state_dict(net.state_dict())
-        HooksCase.setUp(self)  # nothing was loaded
         pair = nn.ModuleDict({"net": net, "target": target.requires_grad_(False)})
 
         class Pair(nn.Module):

@@ -5,7 +5,8 @@ list or dictionary: averaging_classes.py) moves a small share of the way to its 
 after each step. One that began from other random numbers is a stranger for the first
 hundreds of steps. A follower is known by its moves: the same share of the way for all
 elements. Where a state was loaded, source and follower may well lie apart. One whose
-first move goes all of the way begins as a copy then.
+first move goes all of the way begins as a copy then. How it moves shows all the same: a
+state is also how most target networks begin, target.load_state_dict(net.state_dict()).
 
 One that moves half of the way or more after each step smooths nothing: it has taken the
 share that it is to keep for the share that it is to move, or computes its decay from the
@@ -162,7 +163,7 @@ class Followers:
 
     def optimizer_steps(self) -> float | None:
         """1: a network that follows did not begin as a copy; None: none follows."""
-        if self._steps < _STEPS and not self._loaded:
+        if self._steps < _STEPS:
             self._steps += 1
             # A copy is known from the end of the first step on.
             if not self._has_modules and self._known != self._models.generation:
