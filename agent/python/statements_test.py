@@ -146,6 +146,13 @@ class Statements(HooksCase):
             {"base": "x.clamp_min(0)"},
             {"called": "torch.clamp(model.layer.weight, -1, 1)"},
             {"loop": "torch.nan_to_num(loss)"},
+            {"forward": "F.relu(x)"},
+            {"forward": "F.dropout(x, 0.5, self.training)"},
+            {"forward": "torch.cat([x, x], 1)"},
+            {"forward": "x.clamp(min=0).unsqueeze(1)"},
+            {"loop": "[p.grad.data.clamp(-1, 1) for p in model.parameters()]"},
+            {"loop": "model.layer.weight.grad.mul(0.5)"},
+            {"loop": "model.layer.weight.data.clamp(-1, 1)"},
         ):
             self.assertEqual(self.found(**lines), [1.0], lines)
 
@@ -159,6 +166,13 @@ class Statements(HooksCase):
             {"data": "np.clip(image, 0, 1, out=image)"},
             {"forward": "x = x.masked_fill(x > 0, 0)"},
             {"forward": "x.masked_fill_(x > 0, 0)"},
+            {"forward": "F.relu(x, True)"},
+            {"forward": "self.clamp = nn.ReLU(inplace=True)\n        self.clamp(x)"},
+            {"forward": "F.leaky_relu(x, 0.1, inplace=True)"},
+            {"forward": "F.dropout(x, 0.5, True, True)"},
+            {"data": "self.data = set()\n        self.data.add(1)"},
+            {"loop": "[p.grad.data.clamp_(-1, 1) for p in model.parameters()]"},
+            {"loop": "model.layer.weight.data.clamp_(-1, 1)"},
             {"called": "model.train()"},
             {"called": "model.layer.float()"},
             {"loop": "step = optimizer.step"},

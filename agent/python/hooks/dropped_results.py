@@ -39,13 +39,19 @@ NAME = "opt.result_dropped"
 
 # Of tensors; nothing else has methods of these names.
 _METHODS = frozenset(
-    """clamp_max clamp_min fliplr flipud index_fill log_softmax masked_fill
-    masked_scatter nan_to_num rot90 scatter_add""".split()
+    """clamp clamp_max clamp_min contiguous expand_as fliplr flipud index_fill
+    index_select log_softmax masked_fill masked_scatter masked_select nan_to_num
+    permute repeat_interleave rot90 scatter_add type_as unsqueeze view_as""".split()
 )
+# Of gradients and of data, whose names with an underscore are what was meant.
+_OF_DATA = frozenset("clamp clip div mul sub".split())
+_OF_GRADIENTS = _OF_DATA | {"add"}
 # Of torch, NumPy and torch.nn.functional.
 _FUNCTIONS = _METHODS | frozenset(
-    """abs clamp clip exp flip log moveaxis multiply normalize permute roll round
-    sigmoid softmax sqrt squeeze swapaxes tanh transpose unsqueeze where""".split()
+    """abs avg_pool2d cat clamp clip concatenate dropout dropout2d elu exp flatten flip
+    gelu interpolate leaky_relu log max_pool2d moveaxis multiply normalize pad permute
+    relu relu6 reshape roll round sigmoid silu softmax softplus sqrt squeeze stack
+    swapaxes tanh transpose unsqueeze where""".split()
 )
 # Of NumPy's, how many arguments go in; the next one is written to, or asks for that.
 _INPUTS = {
@@ -58,6 +64,16 @@ _INPUTS = {
     "round": 2,
     "sqrt": 1,
     "tanh": 1,
+}
+# The same of torch.nn.functional's.
+_INPUTS_OF_LAYERS = {
+    "dropout": 3,
+    "dropout2d": 3,
+    "elu": 2,
+    "leaky_relu": 2,
+    "relu": 1,
+    "relu6": 1,
+    "silu": 1,
 }
 _WRITES = (None, "copy", "inplace", "out")  # keywords, and **
 _NEVER_NAMED = frozenset(("backward", "eval", "step", "train", "zero_grad"))
@@ -98,7 +114,7 @@ class DroppedResults:
 
 
 def _methods_of_user() -> set[str]:
-    """Names in _METHODS of methods that classes in the user's modules define."""
+    """Names in _METHODS, and of those of gradients, of methods that classes in the user's modules define."""
     found: set[str] = set()
     for module in list(sys.modules.values()):
         names = module.__dict__ if type(module) is types.ModuleType else {}
@@ -113,10 +129,11 @@ def _methods_of_user() -> set[str]:
 
 
 def _own_names(kind: type[Any], module: Any) -> set[str]:
-    """Of its methods that are in _METHODS; none if another module defines it."""
+    """Of its methods that have such names; none if another module defines it."""
     names = vars(kind)
     own = names.get("__module__") == module
-    return {name for name in _METHODS if own and name in names}
+    every = _METHODS | _OF_GRADIENTS
+    return {name for name in every if own and name in names}
 
 
 def _dropped(source: Source, owners: list[Any], in_place: set[str]) -> ast.Expr | None:
@@ -139,6 +156,8 @@ def _first_dropped(source: Source, owner: Any, in_place: set[str]) -> ast.Expr |
 
 
 def _does_nothing(value: ast.expr, names: dict[str, Any], in_place: set[str]) -> bool:
+    if isinstance(value, ast.ListComp):  # a loop in one line
+        value = value.elt
     if isinstance(value, ast.Attribute):
         return value.attr in _NEVER_NAMED
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
@@ -148,15 +167,30 @@ def _does_nothing(value: ast.expr, names: dict[str, Any], in_place: set[str]) ->
     owner = meaning(value.func.value, names)
     if isinstance(owner, types.ModuleType):
         numpy = sys.modules.get("numpy")
-        if owner is numpy and _is_given_a_place(value, value.func.attr):
+        inputs = _INPUTS_OF_LAYERS if owner is functional else _INPUTS
+        writes = owner in (numpy, functional)
+        if writes and _is_given_a_place(value, value.func.attr, inputs):
             return False
         known = owner in (torch, functional, numpy)
         return known and value.func.attr in _FUNCTIONS
-    return value.func.attr in _METHODS - in_place
+    return value.func.attr in _methods_of(value.func.value) - in_place
 
 
-def _is_given_a_place(call: ast.Call, name: str) -> bool:
-    """Has NumPy's function an argument beyond its inputs, by position?"""
+def _methods_of(owner: ast.expr) -> frozenset[str]:
+    """Those that can only return something."""
+    if isinstance(owner, ast.Name) and owner.id == "self":
+        return frozenset()  # a layer that may write, or a method of a base class
+    if isinstance(owner, ast.Attribute) and owner.attr == "data":
+        above = owner.value
+        is_gradient = isinstance(above, ast.Attribute) and above.attr == "grad"
+        return _METHODS | (_OF_GRADIENTS if is_gradient else _OF_DATA)
+    if isinstance(owner, ast.Attribute) and owner.attr == "grad":
+        return _METHODS | _OF_GRADIENTS
+    return _METHODS
+
+
+def _is_given_a_place(call: ast.Call, name: str, inputs: dict[str, int]) -> bool:
+    """Has the function an argument beyond its inputs, by position?"""
     if any(isinstance(argument, ast.Starred) for argument in call.args):
         return True
-    return name in _INPUTS and len(call.args) > _INPUTS[name]
+    return name in inputs and len(call.args) > inputs[name]
