@@ -28,6 +28,10 @@ _ELEMENTS = 64
 _MOST_ROWS = 64  # of one optimizer; more are of parameters that are gone
 _FEWEST = 16  # elements whose gradient is not zero
 _CLOSE = 1e-4
+# How far gradients in a row are apart that are told from each other in a moment, as a
+# share of the larger one: the one before may be next to nothing (a layer that learns
+# nothing at first).
+_APART = 1e-2
 # Of what holds a gradient of before, on purpose.
 _KEPT = ("prev", "last", "old", "grad")
 _COEFFICIENTS = ("momentum", "beta", "betas", "beta1")
@@ -65,7 +69,7 @@ class _Row:
         # Not where this is the first gradient that is not zero (a row of an embedding
         # that is used for the first time), nor one like the one before.
         both = (before != 0) & (gradient != 0)
-        if int(both.sum()) < _FEWEST or _are_multiples(before[both], gradient[both]):
+        if int(both.sum()) < _FEWEST or not _are_apart(before[both], gradient[both]):
             return
         found = (
             place not in self.kept and _are_multiples(moment[both], gradient[both])
@@ -178,6 +182,15 @@ def _asks_to_forget(group: dict[str, Any]) -> bool:
         if isinstance(coefficient, (int, float)) and coefficient == 0:
             return True
     return False
+
+
+def _are_apart(before: torch.Tensor, gradient: torch.Tensor) -> bool:
+    """Would a moment that holds something of the gradient before be no multiple of the
+    gradient?"""
+    shares = before / gradient
+    share = shares.median()
+    far = (shares - share).abs().max()
+    return bool(far >= _APART * share.abs().clamp(min=1.0))
 
 
 def _are_multiples(some: torch.Tensor, gradient: torch.Tensor) -> bool:
