@@ -46,6 +46,31 @@ class AsABuffer(Scaled):
         return self.kept
 
 
+class Weigher(nn.Module):
+    """Has no parameters: it is no model."""
+
+    def __init__(self, scales):
+        super().__init__()
+        self.scales = scales
+
+    def forward(self, losses):
+        return sum(loss / scale + scale for loss, scale in zip(losses, self.scales))
+
+
+class Equation(nn.Module):
+    """Is to hold at points that it keeps."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(1, 1)
+        self.points = torch.rand(8, 1, requires_grad=True)
+
+    def forward(self, x):
+        y = self.net(self.points).tanh()
+        slope, *_ = torch.autograd.grad(y.sum(), self.points, create_graph=True)
+        return (slope + y).square().mean()
+
+
 def number():
     return torch.tensor(2.0, requires_grad=True)
 
@@ -94,6 +119,33 @@ class NotParameters(SignsCase):
 
     def test_a_constant(self):
         self.assertEqual(self.train(Scaled(torch.ones(1))), [])
+
+    def test_points_of_a_derivative(self):
+        self.assertEqual(self.train(Equation()), [0.0])
+
+    def test_derivatives_of_functions(self):
+        net = Scaled(number())
+        slopes = torch.func.vmap(torch.func.grad(lambda x: x.square().sum()))
+        slopes(torch.randn(3, 2))
+        self.assertEqual(self.train(net), [0.0, 1.0])
+
+    def weigh(self, scales, held=()):
+        self.setUp()
+        net, weigher = nn.Linear(5, 4), Weigher(scales)
+        optimizer = torch.optim.SGD([*net.parameters(), *held], lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            y = net(torch.randn(8, 5))
+            weigher([y.square().mean(), y.abs().mean()]).backward()
+            optimizer.step()
+        return said(self.NAME)
+
+    def test_a_module_that_weighs_losses(self):
+        scales = [number(), number()]
+        self.assertEqual(self.weigh(scales), [0.0, 1.0])
+        scales = [number(), number()]
+        self.assertEqual(self.weigh(scales, scales), [0.0])
+        self.assertEqual(self.weigh([1.0, 2.0]), [])
 
 
 class LeftOutParts(SignsCase):

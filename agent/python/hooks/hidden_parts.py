@@ -63,7 +63,7 @@ class HiddenParts:
     def __init__(
         self, core: Core, models: Models, holds: Holds, values: DeviceValues
     ) -> None:
-        self._plain_tensors = PlainTensors(values)
+        self.plain_tensors = PlainTensors(values)
         self._left_out_parts = LeftOutParts(models)
         self._left_out_weights = LeftOutWeights(models, values)
         self._core = core
@@ -119,7 +119,7 @@ class HiddenParts:
         if self._looks < _LOOKS:
             self._looks += 1
             self._said.update(self._look())
-        not_parameter = self._plain_tensors.is_found()  # values may come later
+        not_parameter = self.plain_tensors.is_found()  # values may come later
         if not_parameter is not None:
             self._said[NOT_PARAMETER] = not_parameter
         if self._left_out_parts.looks():
@@ -240,9 +240,7 @@ class HiddenParts:
         if repeated is not None:
             scalars[REPEATED] = float(repeated)
         every = (modules_of(model.own) for model in self._models.all())
-        self._plain_tensors.step_begins(
-            chain.from_iterable(every), held or self._held()
-        )
+        self.plain_tensors.step_begins(chain.from_iterable(every), held or self._held())
         return scalars
 
     def _held(self) -> set[int]:

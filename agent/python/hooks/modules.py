@@ -58,6 +58,7 @@ class _Roots:
         watch.blind_samples.forward_begins()
         watch.carried_states.forward_begins(args, kwargs)
         if model is None:
+            watch.hidden_parts.plain_tensors.calls(args[0])
             return
         watch.evaluations.trains(model)
         model.claim()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck import transforms
 from _traincheck.graph_nodes import shape
 from _traincheck.observing import observe_function
 from _traincheck.tensor_marks import TensorMark, has_mark
@@ -111,6 +112,9 @@ def _has_constant_term(root: Node) -> bool:
 
 def install(watch: Watch) -> None:
     def takes(args: Args, kwargs: Kwargs, result: Any) -> None:
+        if transforms.running():  # their tensors have no storage
+            return
         watch.penalties.takes(args, kwargs, result)
+        watch.hidden_parts.plain_tensors.takes(args, kwargs)
 
     observe_function(watch, torch.autograd, "_engine_run_backward", after=takes)
