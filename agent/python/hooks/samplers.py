@@ -87,6 +87,8 @@ class Samplers:
                 "loader.shares_samples",
                 float(shared),
             )
+        if not torch.is_grad_enabled():
+            self._watch.lineages.evaluates()
         folds = self._watch.exchanged_folds.pass_begins(loader)
         if folds is not None:
             point = self._core.POINT_FETCH

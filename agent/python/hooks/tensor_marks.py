@@ -25,6 +25,10 @@ class TensorMark:
         self._storage = weakref.ref(tensor.untyped_storage())
         self._offset = tensor.storage_offset()
 
+    def place(self) -> tuple[torch.UntypedStorage | None, int]:
+        """The storage, unless it is gone, and where in it the tensor lies."""
+        return self._storage(), self._offset
+
     def is_of(self, tensor: torch.Tensor) -> bool:
         return (
             has_mark(tensor)

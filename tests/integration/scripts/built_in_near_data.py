@@ -10,7 +10,7 @@ import tempfile
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Subset, TensorDataset, random_split
+from torch.utils.data import DataLoader, Subset, TensorDataset, random_split
 
 from built_in_data import END, PAD, Tuned, Varied
 from built_in_data import fit, job, learn_texts, padded, texts, validate
@@ -110,7 +110,24 @@ def tasks_in_turn() -> None:
             validate(model, Subset(data, other[24:]))
 
 
+def folds_of_a_table() -> None:
+    """Each is a data set of its own, and a model of its own goes on with it later."""
+    x, y = samples(60)
+    models = [Classifier() for _ in range(3)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.05) for model in models]
+    for _ in range(2):
+        for fold, (model, optimizer) in enumerate(zip(models, optimizers)):
+            held_out = torch.arange(60) // 20 == fold
+            rest = TensorDataset(x[~held_out], y[~held_out])
+            for inputs, targets in DataLoader(rest, batch_size=16, shuffle=True):
+                optimizer.zero_grad()
+                F.cross_entropy(model(inputs), targets).backward()
+                optimizer.step()
+            validate(model, TensorDataset(x[held_out], y[held_out]))
+
+
 CASES = (
+    folds_of_a_table,
     ends_that_are_padding,
     mean_over_positions,
     loss_of_rounded_scores,

@@ -138,8 +138,34 @@ def smallest_loss() -> None:
             evaluated_job(os.path.join(folder, "last.pt"), values, True, min)
 
 
+class Equation(nn.Module):
+    """Keeps the points at which it is to hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
+        self.points = torch.linspace(0, 1, 16)[:, None].requires_grad_()
+
+    def forward(self) -> torch.Tensor:
+        y = self.net(self.points)
+        slope, *_ = torch.autograd.grad(y.sum(), self.points, create_graph=True)
+        begin = self.net(torch.zeros(1, 1)) - 1
+        return (slope + y).square().mean() + begin.square().mean()
+
+
+def points_of_an_equation() -> None:
+    """Get gradients beside the weights, and stay where they are."""
+    model = Equation()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model().backward()
+        optimizer.step()
+
+
 CASES = (
     critic_that_waits,
+    points_of_an_equation,
     temperature_that_is_trained_by_hand,
     weights_of_tasks,
     features_that_match,
