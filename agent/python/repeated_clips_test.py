@@ -79,6 +79,30 @@ class RepeatedClipsTest(HooksCase):
         train(bound=1e6)
         self.assertEqual(set(said(CLIPS)), {0})
 
+    def test_a_norm_that_is_above_the_bound_now_and_then(self):
+        net = nn.Linear(5, 3)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+        for number in range(12):
+            for _ in range(2):
+                size = 10.0 if number % 3 == 0 else 0.01
+                (size * net(torch.ones(4, 5)).sum()).backward()
+                clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        self.assertEqual(said(CLIPS), [0, 1])
+
+    def test_a_bound_that_was_met_twice(self):
+        net = nn.Linear(5, 3)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+        for number in range(12):
+            for _ in range(2):
+                size = 10.0 if number < 2 else 0.01
+                (size * net(torch.ones(4, 5)).sum()).backward()
+                clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        self.assertEqual(said(CLIPS), [0])
+
     def test_values(self):
         """The norm is not known."""
         train(clip=clip_grad_value_)

@@ -9,7 +9,8 @@ What the first micro-batches gave is made smaller each time, together with what 
 later: the step goes mostly by the last ones. Who clips what one loss gave, and adds
 another to it, does so in different lines. Where gradients are cleared, replaced or
 written to between the clipping and the next backward, each is clipped for itself. A norm
-within the bound changes nothing, as where the norm is only measured.
+within the bound changes nothing, as where the norm is only measured; the norm of a few
+micro-batches is above it at some steps only.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ NAME = "opt.clips_micro_batches"
 
 _FIRST = 16  # steps of an optimizer that are looked at
 _EVERY = 64  # afterwards the first ones of so many
-_HABIT = 3  # steps in a row
+_HABIT = 3  # steps in a row that clip so, and steps at which something is cut
 _OPTIMIZERS = 16  # that are looked at
 _LOOKED_AT = 8  # parameters of one, for a gradient
 _CLIPS = 8  # of a step that are kept
@@ -81,6 +82,9 @@ class _Window:
         """Was something cut to which a backward added, and clipped once more?"""
         return any(clipping.cuts for clipping in self.clips[:-1])
 
+    def clips_again(self) -> bool:
+        return len(self.clips) > 1
+
 
 class _Row:
     """One optimizer."""
@@ -88,7 +92,7 @@ class _Row:
     def __init__(self) -> None:
         self.steps = 0  # that have begun
         self.window: _Window | None = None
-        self.done: collections.deque[_Window] = collections.deque(maxlen=_HABIT)
+        self.done: collections.deque[_Window] = collections.deque(maxlen=_FIRST)
         self.before: tuple[TensorMark, int] | None = None  # as a call began
         self.said = False
 
@@ -188,9 +192,10 @@ class RepeatedClips:
             row.done.clear()
             return None
         row.done.append(window)
-        again = [one.cuts_again() for one in row.done]
-        if len(again) == _HABIT:  # else it is what it was
-            row.said = all(again)
+        if len(row.done) >= _HABIT:  # else it is what it was
+            last = list(row.done)[-_HABIT:]
+            cuts = sum(one.cuts_again() for one in row.done)
+            row.said = cuts >= _HABIT and all(one.clips_again() for one in last)
         return float(row.said)
 
     def stepped(self) -> None:
