@@ -41,6 +41,12 @@ class FoldsCase(HooksCase):
                 self.evaluate(net, parts_of(fold))
         return said(self.NAME)
 
+    def thirds(self):
+        return [list(range(n, n + 10)) for n in (0, 10, 20)]
+
+    def but(self, fold):
+        return [index for index in range(30) if index not in fold]
+
     def train(self, net, loader, optimizer=None):
         optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=0.01)
         for x, y in loader:
@@ -114,12 +120,6 @@ class OneModel(FoldsCase):
                 self.train(self.net, self.cut(self.but(fold)), optimizer)
             self.evaluate(self.net, self.cut(fold))
         self.assertEqual(said(self.NAME)[-2:], [1.0, 1.0])
-
-    def thirds(self):
-        return [list(range(n, n + 10)) for n in (0, 10, 20)]
-
-    def but(self, fold):
-        return [index for index in range(30) if index not in fold]
 
     def test_beside_a_test_set_of_tensors(self):
         tests = self.cut(range(20))
@@ -198,6 +198,23 @@ class RowsOfFolds(FoldsCase):
 
     def test_one_model(self):
         self.assertEqual(self.folds(self.part, lambda: self.net)[1:], [1.0, 1.0])
+
+    def test_models_that_are_trained_in_turn(self):
+        nets = [nn.Linear(20, 2) for _ in range(3)]
+        optimizers = [torch.optim.SGD(net.parameters(), lr=0.01) for net in nets]
+        for _ in range(2):
+            for net, optimizer, fold in zip(nets, optimizers, self.thirds()):
+                self.train(net, self.part(self.but(fold)), optimizer)
+                self.evaluate(net, self.part(fold))
+        self.assertNotIn(1.0, said(self.NAME))
+
+    def test_two_optimizers(self):
+        both = [torch.optim.SGD([one], lr=0.01) for one in self.net.parameters()]
+        for fold in self.thirds():
+            for optimizer in both:
+                self.train(self.net, self.part(self.but(fold)), optimizer)
+            self.evaluate(self.net, self.part(fold))
+        self.assertEqual(said(self.NAME)[1:], [1.0, 1.0])
 
     def test_a_model_for_each_fold(self):
         said = self.folds(self.part, lambda: nn.Linear(20, 2))

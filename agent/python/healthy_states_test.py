@@ -331,5 +331,28 @@ class Tables(HooksCase):
         self.assertEqual(self.of(one, Held(classes=3)), [])
 
 
+class Moments(HooksCase):
+    """Of torch's own optimizers, beside gradients that are next to nothing."""
+
+    NAME = "opt.moments_forget"
+
+    def step(self, *gradients):
+        weight = nn.Parameter(torch.zeros(4, 5))
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        for weight.grad in gradients:
+            optimizer.step()
+        return said(self.NAME)
+
+    def test_a_first_gradient(self):
+        """As below a last layer whose rows are equal."""
+        gradients = 1e-9 * torch.randn(4, 5), torch.randn(4, 5)
+        self.assertEqual(self.step(*gradients), [])
+
+    def test_a_last_gradient(self):
+        first = torch.randn(4, 5)
+        last = 1e-6 * (first + 1e-3 * torch.randn(4, 5))
+        self.assertEqual(self.step(first, last), [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -36,6 +36,7 @@ _ROWS, _ELEMENTS = 64, 4096  # of a batch
 _DISTINCT, _AMONG = 16, 64  # values of a row: others may be equal by chance
 _LEAST = 4  # rows
 _SHARE = 1 / 4  # of an evaluated batch
+_WEIGHTS = 4  # with optimizers of their own
 _MOST = 8192  # rows that are remembered
 _MOST_PIECES = 1 << 16  # and pieces of windows
 _TYPES = (
@@ -67,14 +68,40 @@ class _Batch:
         self.windows = list(windows(batch))
 
 
+class _Trained:
+    """What the weights of one optimizer have seen."""
+
+    def __init__(self) -> None:
+        self.rows: set[int] = set()  # hashes
+        self.pieces: set[int] = set()  # of windows
+        self.whole: set[int] = set()  # their first and last pieces, together
+
+    def add(self, batch: _Batch) -> None:
+        if len(self.rows) < _MOST:
+            self.rows.update(batch.rows)
+        if len(self.pieces) < _MOST_PIECES:
+            for window in batch.windows:
+                self.pieces.update(window)
+                self.whole.add(hash((window[0], window[-1])))
+
+    def overlaps(self, window: list[int]) -> bool:
+        """With others that are trained with, before and behind it: one that begins
+        where the training's share ends has none behind it."""
+        first, last = window[0], window[-1]
+        if hash((first, last)) in self.whole:
+            return False
+        return first in self.pieces and last in self.pieces
+
+
 class TrainedRows:
     def __init__(self, lineages: Lineages) -> None:
         self._lineages = lineages
         self._lineage = 0
         self._data: WeakIdentityMap[Any, _Data] = WeakIdentityMap()
-        self._trained: set[int] = set()  # hashes of rows
-        self._pieces: set[int] = set()  # of windows
-        self._whole: set[int] = set()  # their first and last pieces, together
+        # By the number of the weights: models that are trained in turn have their own.
+        self._trained: dict[int, _Trained] = {}
+        self._stepped: set[int] = set()  # those of the last pass that trained
+        self._is_new = False  # has another one begun?
         # Number and data set of the loader that is read, and the batch it gave last.
         self._loader = 0
         self._now: _Data | None = None
@@ -82,6 +109,7 @@ class TrainedRows:
 
     def pass_begins(self, loader: DataLoader, number: int) -> None:
         self._loader, self._now, self._last = number, None, None
+        self._is_new = self._is_new or torch.is_grad_enabled()
         data = whole_of(loader.dataset)
         if is_possible_key(data):
             self._now = self._data.get(data) or _Data()
@@ -111,34 +139,34 @@ class TrainedRows:
     def _remember(self, batch: _Batch) -> None:
         if self._lineage != self._lineages.count:  # another model has seen nothing yet
             self._lineage = self._lineages.count
-            for seen in (self._trained, self._pieces, self._whole):
-                seen.clear()
-        if len(self._trained) < _MOST:
-            self._trained.update(batch.rows)
-        if len(self._pieces) < _MOST_PIECES:
-            for window in batch.windows:
-                self._pieces.update(window)
-                self._whole.add(hash((window[0], window[-1])))
+            self._trained.clear()
+            self._is_new = True
+        if self._is_new:
+            self._is_new = False
+            self._stepped.clear()
+        number = self._lineages.stepped_now
+        if number in self._trained or len(self._trained) < _WEIGHTS:
+            self._trained.setdefault(number, _Trained()).add(batch)
+            self._stepped.add(number)
 
     def _compare(self, data: _Data, batch: _Batch) -> Iterator[tuple[str, float]]:
-        rows = batch.rows
-        if not (data.is_trained or data.said) and self._trained and len(rows) >= _LEAST:
+        if self._lineages.stepped_now not in self._stepped:
+            return
+        now = [self._trained[number] for number in self._stepped]
+        rows, has_rows = batch.rows, any(trained.rows for trained in now)
+        if not (data.is_trained or data.said) and has_rows and len(rows) >= _LEAST:
             data.said = True
-            known = sum(row in self._trained for row in rows)
+            known = sum(any(row in trained.rows for trained in now) for row in rows)
             yield NAME, float(known >= max(_LEAST, _SHARE * len(rows)))
         count = len(batch.windows)
-        if not data.overlap_said and self._pieces and count >= _LEAST:
+        has_pieces = any(trained.pieces for trained in now)
+        if not data.overlap_said and has_pieces and count >= _LEAST:
             data.overlap_said = True
-            known = sum(map(self._overlaps, batch.windows))
+            known = sum(
+                any(trained.overlaps(window) for trained in now)
+                for window in batch.windows
+            )
             yield OVERLAP, float(known >= max(_LEAST, _SHARE * count))
-
-    def _overlaps(self, window: list[int]) -> bool:
-        """With others that are trained with, before and behind it: one that begins
-        where the training's share ends has none behind it."""
-        first, last = window[0], window[-1]
-        if hash((first, last)) in self._whole:
-            return False
-        return first in self._pieces and last in self._pieces
 
 
 def _hashes(batch: Any) -> Iterator[int]:
