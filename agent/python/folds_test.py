@@ -22,6 +22,7 @@ from hooks_case import HooksCase, said
 
 class FoldsCase(HooksCase):
     NAME: str
+    CUT_BATCH = 8
 
     def setUp(self):
         super().setUp()
@@ -47,6 +48,27 @@ class FoldsCase(HooksCase):
     def but(self, fold):
         return [index for index in range(30) if index not in fold]
 
+    def models_in_turn(self, parts_of):
+        """What is said of three models with a fold each: all for one epoch, then for the
+        next."""
+        self.setUp()
+        nets = [nn.Linear(20, 2) for _ in range(3)]
+        optimizers = [torch.optim.SGD(net.parameters(), lr=0.01) for net in nets]
+        for _ in range(3):
+            for net, optimizer, fold in zip(nets, optimizers, self.thirds()):
+                self.train(net, parts_of(self.but(fold)), optimizer)
+                self.evaluate(net, parts_of(fold))
+        return said(self.NAME)
+
+    def two_optimizers(self):
+        """What is said of one model for all folds, whose parameters two step."""
+        both = [torch.optim.SGD([one], lr=0.01) for one in self.net.parameters()]
+        for fold in self.thirds():
+            for optimizer in both:
+                self.train(self.net, self.cut(self.but(fold)), optimizer)
+            self.evaluate(self.net, self.cut(fold))
+        return said(self.NAME)
+
     def train(self, net, loader, optimizer=None):
         optimizer = optimizer or torch.optim.SGD(net.parameters(), lr=0.01)
         for x, y in loader:
@@ -64,7 +86,7 @@ class FoldsCase(HooksCase):
 
     def cut(self, indices):
         """A data set of its own."""
-        return DataLoader(TensorDataset(*self.data[indices]), batch_size=8)
+        return DataLoader(TensorDataset(*self.data[indices]), self.CUT_BATCH)
 
     def table(self, indices):
         x, y = self.data[indices]
@@ -102,24 +124,11 @@ class OneModel(FoldsCase):
             self.assertEqual(said, [0.0, 0.0])
 
     def test_models_that_are_trained_in_turn(self):
-        """All folds for one epoch, then for the next."""
         for parts_of in (self.subset, self.cut):
-            self.setUp()
-            nets = [nn.Linear(20, 2) for _ in range(3)]
-            optimizers = [torch.optim.SGD(net.parameters(), lr=0.01) for net in nets]
-            for _ in range(3):
-                for net, optimizer, fold in zip(nets, optimizers, self.thirds()):
-                    self.train(net, parts_of(self.but(fold)), optimizer)
-                    self.evaluate(net, parts_of(fold))
-            self.assertNotIn(1.0, said(self.NAME))
+            self.assertNotIn(1.0, self.models_in_turn(parts_of))
 
     def test_two_optimizers(self):
-        both = [torch.optim.SGD([one], lr=0.01) for one in self.net.parameters()]
-        for fold in self.thirds():
-            for optimizer in both:
-                self.train(self.net, self.cut(self.but(fold)), optimizer)
-            self.evaluate(self.net, self.cut(fold))
-        self.assertEqual(said(self.NAME)[-2:], [1.0, 1.0])
+        self.assertEqual(self.two_optimizers()[-2:], [1.0, 1.0])
 
     def test_beside_a_test_set_of_tensors(self):
         tests = self.cut(range(20))
@@ -191,33 +200,19 @@ class OneModel(FoldsCase):
 
 class RowsOfFolds(FoldsCase):
     NAME = "loader.evaluates_trained_rows"
-
-    def part(self, indices):
-        """A data set of its own."""
-        return DataLoader(TensorDataset(*self.data[indices]), batch_size=4)
+    CUT_BATCH = 4
 
     def test_one_model(self):
-        self.assertEqual(self.folds(self.part, lambda: self.net)[1:], [1.0, 1.0])
+        self.assertEqual(self.folds(self.cut, lambda: self.net)[1:], [1.0, 1.0])
 
     def test_models_that_are_trained_in_turn(self):
-        nets = [nn.Linear(20, 2) for _ in range(3)]
-        optimizers = [torch.optim.SGD(net.parameters(), lr=0.01) for net in nets]
-        for _ in range(2):
-            for net, optimizer, fold in zip(nets, optimizers, self.thirds()):
-                self.train(net, self.part(self.but(fold)), optimizer)
-                self.evaluate(net, self.part(fold))
-        self.assertNotIn(1.0, said(self.NAME))
+        self.assertNotIn(1.0, self.models_in_turn(self.cut))
 
     def test_two_optimizers(self):
-        both = [torch.optim.SGD([one], lr=0.01) for one in self.net.parameters()]
-        for fold in self.thirds():
-            for optimizer in both:
-                self.train(self.net, self.part(self.but(fold)), optimizer)
-            self.evaluate(self.net, self.part(fold))
-        self.assertEqual(said(self.NAME)[1:], [1.0, 1.0])
+        self.assertEqual(self.two_optimizers()[1:], [1.0, 1.0])
 
     def test_a_model_for_each_fold(self):
-        said = self.folds(self.part, lambda: nn.Linear(20, 2))
+        said = self.folds(self.cut, lambda: nn.Linear(20, 2))
         self.assertEqual(said, [0.0, 0.0, 0.0])
 
 

@@ -114,7 +114,7 @@ class DroppedResults:
 
 
 def _methods_of_user() -> set[str]:
-    """Names in _METHODS, and of those of gradients, of methods that classes in the user's modules define."""
+    """Names of _METHODS and _OF_GRADIENTS that classes in the user's modules define."""
     found: set[str] = set()
     for module in list(sys.modules.values()):
         names = module.__dict__ if type(module) is types.ModuleType else {}

@@ -1,11 +1,12 @@
 """A cross-validation whose folds share one model.
 
 Each fold trains with what the others held out. Where the model goes on from one fold to
-the next, it is evaluated on samples that it has learned. Seen by the parts of a data set
-that are read, or of a table, where each part is a data set of its own: samples that were evaluated are trained with now, others that were trained
-with are evaluated, and the weights have not begun anew in between (lineages.py). What was
-a part of the training as it is (a task, a client, a stage) is evaluated to see what is
-remembered of it.
+the next, it is evaluated on samples that it has learned. Seen by the parts of a data
+set that are read, or of a table, where each part is a data set of its own: samples that
+were evaluated are trained with now, others that were trained with are evaluated, and
+the weights have not begun anew in between (lineages.py). What was a part of the
+training as it is (a task, a client, a stage) is evaluated to see what is remembered of
+it.
 """
 
 from __future__ import annotations

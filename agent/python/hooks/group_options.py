@@ -32,8 +32,6 @@ _SCALE = ("scale", "mult", "factor", "ratio")
 # Of bounds and ends of a schedule, which are reached late or never.
 _BOUNDS = frozenset(("min", "max", "final", "end", "floor", "decay", "gamma"))
 _HABIT = 2  # looks: a schedule by hand may set the rates after the first step
-
-
 # In names of parameters that are no weights of a layer.
 _TABLES = ("emb", "pos", "token")
 

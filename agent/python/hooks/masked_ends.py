@@ -2,9 +2,10 @@
 
 Whoever pads with the end token and then masks the labels of all padding masks the end of
 each text with it: the model learns everything but to stop. The attention mask tells
-padding from ends. Without one, or with one that was made of the tokens, the padding of a batch tells: where batches are padded to
-their longest row, that row has none, so that a token which ends every row ends the texts.
-In a conversation it also stands between an answer and what follows, where no padding is.
+padding from ends. Without one, or with one that was made of the tokens, the padding of a
+batch tells: where batches are padded to their longest row, that row has none, so that a
+token which ends every row ends the texts. In a conversation it also stands between an
+answer and what follows, where no padding is.
 
 What is masked is a label of -100, or has a 0 in a mask of the loss.
 """

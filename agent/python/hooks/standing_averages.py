@@ -8,9 +8,9 @@
 
 The method or function that updates them runs again and again, and what it is to move is
 what it was, although its source moves. What it is to move is what it speaks of: a
-reference that is kept beside it may stand still. A method in which a model is called or an optimizer steps
-is a training's, and one that asks for numbers first (a beginning, each hundredth call)
-may be waiting; both are left alone.
+reference that is kept beside it may stand still. A method in which a model is called or
+an optimizer steps is a training's, and one that asks for numbers first (a beginning,
+each hundredth call) may be waiting; both are left alone.
 """
 
 from __future__ import annotations
