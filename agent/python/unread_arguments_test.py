@@ -3,6 +3,7 @@
 import pathlib
 import sys
 import unittest
+from unittest import mock
 
 import torch
 from torch import nn
@@ -141,12 +142,31 @@ class UnreadArguments(SignsCase):
         self.assertIsNone(last(f"{UNREAD}.site"))
         self.assertEqual(self.trained(Masked(uses_it=False), mask), 1.0)
 
+    def test_the_source_of_another_project(self):
+        with mock.patch("_traincheck.running_sources.is_of_another_project"):
+            self.assertIsNone(self.trained(Deaf(), torch.ones(8, 1)))
+
+    def test_more_source_than_is_read(self):
+        mask = torch.ones(8, 1)
+        with mock.patch("_traincheck.source_files.are_cut"):
+            self.assertEqual(self.trained(Deaf(), mask), 1.0)
+            self.assertIsNone(self.trained(Masked(), mask))
+
     def test_masks_of_a_split(self):
         def fit(net, train_mask, test_mask):
             self.step(net)
 
         self.setUp()
         fit(self.net, None, None)
+        self.assertIsNone(last(UNREAD))
+
+    def test_a_function_that_pads(self):
+        def pads_rows(net, rows, mask):
+            self.step(net)
+            return F.pad(rows, (0, 1))
+
+        self.setUp()
+        pads_rows(self.net, BATCH[0], None)
         self.assertIsNone(last(UNREAD))
 
     def test_what_may_be_left_out(self):

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch.optim import swa_utils
 
+from _traincheck import source_files
 from _traincheck.carried_metrics import is_metric
 from _traincheck.identity_map import is_possible_key
 from _traincheck.observing import observe
-from _traincheck.sources import definitions_of, unwrapped, waits
+from _traincheck.sources import unwrapped, waits
 from _traincheck.user_classes import user_classes
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def look(watch: Watch) -> None:
                 _observe(watch, cls, function, name)
             elif _moves_targets(_words(name)):
                 _observe(watch, cls, function, name, of_average=False)
-    definitions_of.cache_clear()
+    source_files.forget()
     _observe_torchs(watch)
 
 

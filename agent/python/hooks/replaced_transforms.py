@@ -18,8 +18,9 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
+from _traincheck import source_files
 from _traincheck.identity_map import WeakIdentityMap, is_possible_key
-from _traincheck.sources import definitions_of, frames, is_of_user, own_nodes
+from _traincheck.sources import frames, is_of_user, own_nodes
 from _traincheck.subsets import whole_of
 
 if TYPE_CHECKING:
@@ -114,9 +115,9 @@ def _are_set_apart(names: set[str]) -> bool:
     paths = {frame.f_code.co_filename for frame in frames()}
     found = False
     for path in filter(is_of_user, paths):
-        for some in definitions_of(path).values():
+        for some in source_files.file_of(path).functions.values():
             found = found or any(_sets_apart(one.body, names) for one in some.values())
-    definitions_of.cache_clear()
+    source_files.forget()
     return found
 
 

@@ -1,6 +1,6 @@
 """The source of what runs while a model is trained: the code that steps the optimizer,
 forwards of the user's modules, data sets, and what these call by name. Installed
-packages are left alone.
+packages and other projects are left alone: how they are written is not the user's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from typing import TYPE_CHECKING
 
 from _traincheck.branches import settings_of
+from _traincheck.projects import is_of_another_project
 from _traincheck.sources import definition_of, frames, is_of_user, own_nodes
 from _traincheck.subsets import whole_of
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from _traincheck.models import Models
-    from _traincheck.sources import Body, Definition
+    from _traincheck.source_files import Definition
+    from _traincheck.sources import Body
 
 MOST_FUNCTIONS = 400
 _MOST_OWNERS = 16  # modules, or data sets, of a class
@@ -111,7 +113,8 @@ def _source_of(function: Any) -> Source | None:
 
 def _source(code: CodeType, names: dict[str, Any]) -> Source | None:
     """None: it is not the user's, or cannot be read."""
-    if not is_of_user(code.co_filename):
+    path = code.co_filename
+    if not is_of_user(path) or is_of_another_project(path):
         return None
     definition = definition_of(code)
     return None if definition is None else Source(definition, names)

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from _traincheck import dropped_results, unread_arguments
+from _traincheck import dropped_results, source_files, unread_arguments
 from _traincheck.running_sources import RunningSources
-from _traincheck.sources import definitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +34,11 @@ class SourceLooks:
             own = self._sources.take()
             self._dropped.look(own)
             self._unread.look(own)
-            definitions_of.cache_clear()
+            if source_files.are_cut():
+                # What was not read is not known to be in order.
+                self._dropped.said = self._dropped.said or None
+                self._unread.said = self._unread.said or None
+            source_files.forget()
         yield dropped_results.NAME, self._dropped.said
         yield f"{dropped_results.NAME}.site", float(self._dropped.site) or None
         yield unread_arguments.NAME, self._unread.said

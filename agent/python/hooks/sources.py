@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import functools
-import linecache
 import sys
 import sysconfig
 import types
 from typing import TYPE_CHECKING
+
+from _traincheck.source_files import file_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from traincheck_core import Core
 
-    Body = list[ast.stmt]
-    Definition = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+    from _traincheck.source_files import Definition
 
-_MOST_LINES = 20_000
+    Body = list[ast.stmt]
+
 _FRAMES = 32
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _PATHS = sysconfig.get_paths()
@@ -47,28 +47,10 @@ def is_of_user(path: str) -> bool:
     return not path.startswith(_INSTALLED) and not any(p in path for p in _PACKAGES)
 
 
-@functools.lru_cache(maxsize=None)
-def definitions_of(path: str) -> dict[int, dict[str, Definition]]:
-    """All functions of a file, and its own statements, by their first line and name.
-    Kept until somebody clears the cache."""
-    lines = linecache.getlines(path)
-    try:
-        tree = ast.parse("".join(lines) if len(lines) <= _MOST_LINES else "")
-    except (SyntaxError, ValueError, RecursionError):  # it may have been changed
-        return {}
-    found: dict[int, dict[str, Definition]] = {1: {"<module>": tree}}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            found.setdefault(first, {})[node.name] = node
-    return found
-
-
 def definition_of(code: CodeType) -> Definition | None:
     """None: the source cannot be read."""
-    return (
-        definitions_of(code.co_filename).get(code.co_firstlineno, {}).get(code.co_name)
-    )
+    functions = file_of(code.co_filename).functions
+    return functions.get(code.co_firstlineno, {}).get(code.co_name)
 
 
 def body_of(code: CodeType) -> Body:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from _traincheck.branches import statements_of
 from _traincheck.metric_names import last_name, words_of
 from _traincheck.running_sources import MOST_FUNCTIONS, Source, with_callees
-from _traincheck.sources import definitions_of, site_of
+from _traincheck.source_files import file_of
+from _traincheck.sources import site_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,8 @@ _OF_PARAMETERS = _MASKS | _LENGTHS | _ENDS
 # What gives a batch. An environment, too, is asked for ends, after each of its steps, and
 # its episodes may have none.
 _BATCHES = frozenset("batch get_batch map next sample sample_batch zip".split())
+# A function that pads needs to know how far, and no mask.
+_PADS = frozenset(("pad", "padded", "padding", "pads"))
 _BLOCKS = frozenset(("body", "orelse", "finalbody", "handlers", "cases"))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NESTED = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
@@ -49,8 +52,6 @@ _PLAIN_BASES = frozenset(("Dataset", "IterableDataset", "Module", "object"))
 class UnreadArguments:
     def __init__(self, core: Core) -> None:
         self._core = core
-        # By the ids of their methods' definitions, of each file.
-        self._classes: dict[str, dict[int, ast.ClassDef]] = {}
         self.said: float | None = None  # 1: something is not read
         self.site = 0  # where it is named; 0: not known
 
@@ -60,7 +61,7 @@ class UnreadArguments:
         running = list(with_callees([source for source, _ in own]))
         sources = {id(one.definition): one for one in running}
         for one in running:
-            cls = self._class_of(one)
+            cls = _class_of(one)
             for method in () if cls is None else cls.body:
                 if isinstance(method, _FUNCTIONS) and len(sources) < MOST_FUNCTIONS:
                     sources.setdefault(id(method), Source(method, one.names))
@@ -69,7 +70,6 @@ class UnreadArguments:
             function = source.definition
             if isinstance(function, _FUNCTIONS) and function.name in called:
                 self._look_at(source, owners.get(number) or [None])
-        self._classes.clear()
 
     def _look_at(self, source: Source, owners: list[Any]) -> None:
         function = source.definition
@@ -82,28 +82,8 @@ class UnreadArguments:
         for name, line in names:
             if any(name in some for some in reads):
                 self.said = self.said or 0.0
-            elif not self.said and not self._may_be_meant(source, name):
+            elif not self.said and not _may_be_meant(source, name):
                 self.said, self.site = 1.0, site_of(self._core, source.names, line)
-
-    def _may_be_meant(self, source: Source, name: str) -> bool:
-        """Is it there for others that are called in the same way?"""
-        cls = self._class_of(source)
-        bases = () if cls is None else map(last_name, cls.bases)
-        return not set(bases) <= _PLAIN_BASES or _is_read_elsewhere(source, name)
-
-    def _class_of(self, source: Source) -> ast.ClassDef | None:
-        """Whose method it is."""
-        path = _path_of(source)
-        if path not in self._classes:
-            module = definitions_of(path).get(1, {}).get("<module>")
-            self._classes[path] = {
-                id(method): node
-                for node in ([] if module is None else ast.walk(module))
-                if isinstance(node, ast.ClassDef)
-                for method in node.body
-                if isinstance(method, _FUNCTIONS)
-            }
-        return self._classes[path].get(id(source.definition))
 
 
 def _handed_on(function: Function) -> Iterator[tuple[str, int]]:
@@ -178,16 +158,30 @@ def _called(sources: list[Source]) -> set[str]:
     }
 
 
+def _may_be_meant(source: Source, name: str) -> bool:
+    """Is it there for others that are called in the same way?"""
+    if not words_of(getattr(source.definition, "name", "")).isdisjoint(_PADS):
+        return True
+    cls = _class_of(source)
+    bases = () if cls is None else map(last_name, cls.bases)
+    return not set(bases) <= _PLAIN_BASES or _is_read_elsewhere(source, name)
+
+
 def _is_read_elsewhere(source: Source, name: str) -> bool:
     """By a function of the same name, as of a class that can be put in its place."""
     own = source.definition
     return any(
         isinstance(node, ast.Name) and node.id == name
-        for some in definitions_of(_path_of(source)).values()
+        for some in file_of(_path_of(source)).functions.values()
         for other, definition in some.items()
         if other == getattr(own, "name", "") and definition is not own
         for node in ast.walk(definition)
     )
+
+
+def _class_of(source: Source) -> ast.ClassDef | None:
+    """Whose method it is."""
+    return file_of(_path_of(source)).owners.get(id(source.definition))
 
 
 def _path_of(source: Source) -> str:
