@@ -440,6 +440,8 @@ NUMBERS = itertools.count()
 
 
 class ResultDropped(HooksCase):
+    READS_SOURCE = True
+
     def found(self, line, script=SCRIPT):
         HooksCase.setUp(self)
         with tempfile.TemporaryDirectory() as folder:

@@ -46,6 +46,22 @@ class ReplacedGradients(SignsCase):
             self.optimizer.step()
         self.assertEqual(said(self.NAME), [1.0])
 
+    def test_written_in_place_behind_the_step(self):
+        for _ in range(3):
+            self.loss(self.net).backward()
+            self.optimizer.step()
+            for parameter in self.net.parameters():
+                parameter.grad.mul_(0)
+        self.assertEqual(last(self.NAME), 1.0)
+
+    def test_written_in_place_before_the_step(self):
+        for _ in range(3):
+            self.loss(self.net).backward()
+            for parameter in self.net.parameters():
+                parameter.grad.mul_(0.5)
+            self.optimizer.step()
+        self.assertEqual(said(self.NAME), [])
+
     def test_gradients_that_add_up(self):
         for _ in range(3):
             self.loss(self.net).backward()

@@ -120,6 +120,8 @@ def indented(lines):
 
 
 class Statements(HooksCase):
+    READS_SOURCE = True
+
     def setUp(self):
         super().setUp()
         folder = tempfile.TemporaryDirectory()

@@ -127,6 +127,8 @@ class Environment:
 
 
 class UnreadArguments(SignsCase):
+    READS_SOURCE = True
+
     def trained(self, net, *more):
         self.setUp()
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -76,13 +76,15 @@ void OptimizerBooks::CountRates(Book* book) {
 
 void OptimizerBooks::OnState(const StateEvent& event) {
   if (event.point != StatePoint::kGradClear) return;
-  if (!event.Has(kGradIsNone) && !event.Has(kGradIsZero)) return;
+  const bool cleared = event.Has(kGradIsNone) || event.Has(kGradIsZero);
+  // One that cannot be read may be zero.
+  if (!cleared && !event.Has(kUnreadable)) return;
   // Not null: variables_ takes over an event first (trackers.h).
   const VariableState* variable = variables_.Find(event.variable_id);
   // A gradient that was absent at the last step was not cleared since then.
   const Tri had_grad = variable->has_grad_at_step();
   if (had_grad == Tri::kNo) return;
-  ClearByState(event.variable_id, had_grad == Tri::kYes);
+  ClearByState(event.variable_id, cleared && had_grad == Tri::kYes);
 }
 
 void OptimizerBooks::ClearByState(uint32_t variable, bool sure) {

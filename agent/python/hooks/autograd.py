@@ -65,6 +65,7 @@ class _Backward:
                 # Before gradients appear: a parameter may have joined a group.
                 watch.holds.update()
                 watch.states.cleared_by_hand()
+                watch.hand_clears.backward_begins()
         return outermost
 
     def _look_at_penalties(self, args: Args, kwargs: Kwargs) -> None:

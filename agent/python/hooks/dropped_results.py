@@ -25,7 +25,6 @@ from torch.nn import functional
 
 from _traincheck.branches import statements_of
 from _traincheck.dropped_functions import dropped_function
-from _traincheck.running_sources import with_callees
 from _traincheck.sources import is_of_user, meaning, site_of
 
 if TYPE_CHECKING:
@@ -86,11 +85,10 @@ class DroppedResults:
         self.said: float | None = None
         self.site = 0  # where the statement stands; 0: not known
 
-    def look(self, own: list[Owned]) -> None:
-        """Called once, with the sources of what runs."""
-        bodies = list(with_callees([source for source, _ in own]))
-        if bodies:
-            self.said = float(self._finds(bodies, own))
+    def look(self, own: list[Owned], running: list[Source]) -> None:
+        """Called once, with the sources of what runs, and of what it calls as well."""
+        if running:
+            self.said = float(self._finds(running, own))
 
     def _finds(self, bodies: list[Source], own: list[Owned]) -> bool:
         in_place = _methods_of_user()

@@ -3,8 +3,9 @@
 Between two steps of an optimizer a backward runs, or somebody gives it gradients
 otherwise: torch.func.grad, an outer optimizer that is given a difference of weights.
 Then the gradients are other tensors than before, or have been written to. Only their
-identity is looked at, which costs nothing on a device. What is written through .data
-does not show; where no backward has run at all, all gradients are written by hand.
+identity is looked at, and how often torch has written to them, which costs nothing on a
+device. What is written through .data does not show (see hand_clears.py); where no
+backward has run at all, all gradients are written by hand.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class _Optimizer:
         self.gradients: list[Gradient] = []
         self.is_old = False  # when its step began
         self.is_cleared = False  # since its last step
+        # In place, behind it and before a backward: p.grad.mul_(0).
+        self.is_written: bool | None = None  # None: no backward has begun
         self.was_replaced = False  # what it steps with, ever?
         self.said: bool | None = None
 
@@ -51,6 +54,11 @@ class OldGradients:
         """makes_graph: of the gradients, which are then added up in new tensors."""
         self._backwards += 1
         self._adds_in_place = self._adds_in_place and not makes_graph
+        for optimizer, known in self._all.items():
+            if known.is_written is None and known.steps > 0:
+                known.is_written = not known.is_cleared and _were_written(
+                    known.gradients, _gradients(optimizer)
+                )
 
     def replayed(self, backwards: int) -> None:
         """So many ran in a graph, into tensors that are not written to as torch sees
@@ -93,6 +101,7 @@ class OldGradients:
         dense = all(gradient.layout == torch.strided for gradient in now)
         comparable = dense and self._adds_in_place and len(now) == len(known.gradients)
         others = bool(now) and not any(map(_is_of, now, known.gradients))
+        others = others or bool(known.is_written)
         # Where there are none, somebody has set them to None: nothing was summed.
         replaced = (comparable and others) or not (found or known.is_cleared)
         known.was_replaced = known.was_replaced or replaced
@@ -117,7 +126,7 @@ class OldGradients:
         is_old = known.is_old and self._backwards == known.backwards
         known.backwards = self._backwards
         known.steps += 1
-        known.is_cleared = False
+        known.is_cleared, known.is_written = False, None
         known.gradients = [_mark(gradient) for gradient in _gradients(optimizer)]
         said, known.said = known.said, is_old
         return None if is_old == said else is_old
@@ -142,6 +151,14 @@ def _is_still(gradient: torch.Tensor, known: Gradient) -> bool:
 def _is_of(gradient: torch.Tensor, known: Gradient) -> bool:
     """True, too, if that is not known."""
     return known is None or known[0].is_of(gradient)
+
+
+def _were_written(former: list[Gradient], now: list[torch.Tensor]) -> bool:
+    """Are they those tensors, and have others' calls changed them?"""
+    return len(now) == len(former) > 0 and all(
+        mark is not None and mark[0].is_of(gradient) and mark[1] != _writes(gradient)
+        for gradient, mark in zip(now, former)
+    )
 
 
 def _mark(gradient: torch.Tensor) -> Gradient:

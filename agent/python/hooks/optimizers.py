@@ -106,6 +106,7 @@ class _Step:
         watch.clock.leave_step()
         if error is None:
             watch.signs.stepped(args[0])
+            watch.hand_clears.stepped(args[0])
         if token is not None and error is None:
             self._record(args[0], *token)
 
@@ -141,6 +142,7 @@ class _ZeroGrad:
 
     def before(self, args: Args, kwargs: Kwargs) -> None:
         self._watch.clock.gradients_cleared()
+        self._watch.hand_clears.cleared(args[0])
         if not self._watch.clock.inside_step():
             self._watch.signs.clears(args[0])
 

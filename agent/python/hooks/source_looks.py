@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from _traincheck import dropped_results, source_files, unread_arguments
-from _traincheck.running_sources import RunningSources
+from _traincheck.running_sources import RunningSources, with_callees
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,19 +21,20 @@ class SourceLooks:
         self._sources = RunningSources(models)
         self._dropped = dropped_results.DroppedResults(core)
         self._unread = unread_arguments.UnreadArguments(core)
-        self._looked = False
+        self.are_over = False  # each training is looked at once
 
     def pass_begins(self, loader: Any) -> None:
-        if not self._looked:
+        if not self.are_over:
             self._sources.pass_begins(loader)
 
     def look(self) -> Iterator[tuple[str, float | None]]:
         """Scalars of an optimizer; None: nothing is known."""
-        if not self._looked:
-            self._looked = True
+        if not self.are_over:
+            self.are_over = True
             own = self._sources.take()
-            self._dropped.look(own)
-            self._unread.look(own)
+            running = list(with_callees([source for source, _ in own]))
+            self._dropped.look(own, running)
+            self._unread.look(own, running)
             if source_files.are_cut():
                 # What was not read is not known to be in order.
                 self._dropped.said = self._dropped.said or None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from _traincheck.branches import statements_of
 from _traincheck.metric_names import last_name, words_of
-from _traincheck.running_sources import MOST_FUNCTIONS, Source, with_callees
+from _traincheck.running_sources import MOST_FUNCTIONS, Source
 from _traincheck.source_files import file_of
 from _traincheck.sources import site_of
 
@@ -55,10 +55,9 @@ class UnreadArguments:
         self.said: float | None = None  # 1: something is not read
         self.site = 0  # where it is named; 0: not known
 
-    def look(self, own: list[Owned]) -> None:
-        """Called once, with the sources of what runs."""
+    def look(self, own: list[Owned], running: list[Source]) -> None:
+        """Called once, with the sources of what runs, and of what it calls as well."""
         owners = {id(source.definition): some for source, some in own}
-        running = list(with_callees([source for source, _ in own]))
         sources = {id(one.definition): one for one in running}
         for one in running:
             cls = _class_of(one)

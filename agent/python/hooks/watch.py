@@ -35,6 +35,7 @@ from _traincheck.frozen_zeros import FrozenZeros
 from _traincheck.forgetful_moments import ForgetfulMoments
 from _traincheck.followers import Followers
 from _traincheck.generators import Generators
+from _traincheck.hand_clears import HandClears
 from _traincheck.hand_steps import HandSteps
 from _traincheck.hidden_parts import HiddenParts
 from _traincheck.holds import Holds
@@ -241,6 +242,7 @@ class Watch:
         self.half_precision = HalfPrecision(self.awake)
         self.hidden_parts = HiddenParts(self.core, self.models, self.holds, self.values)
         self.old_gradients = OldGradients()
+        self.hand_clears = HandClears(self.core, self.holds, self.states)
         self.penalties = Penalties()
         self.positions = PositionalStates(self.awake)
         self.remade_optimizers = RemadeOptimizers(self.awake)

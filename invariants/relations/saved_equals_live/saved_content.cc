@@ -55,7 +55,9 @@ void ForEachLiveModel(const ProcessFacts& facts,
   const ProcessDefinitions& definitions = facts.definitions();
   for (const SavedModel& model :
        FindSavedModels(checkpoint.entries, definitions, checkpoint.live)) {
-    if (IsLiveState(model, definitions, checkpoint.live, before)) visit(model);
+    if (IsLiveState(model, definitions, checkpoint.live, before,
+                    UpdatedIn(facts)))
+      visit(model);
   }
 }
 

@@ -5,6 +5,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "invariants/facts/tri.h"
+#include "invariants/facts/variable_state.h"
+
 namespace traincheck {
 
 namespace {
@@ -107,19 +110,32 @@ std::vector<SavedModel> FindSavedModels(const std::vector<SavedEntry>& entries,
   return result;
 }
 
+IsUpdated UpdatedIn(const ProcessFacts& facts) {
+  return [&facts](uint32_t variable) {
+    const VariableState* state = facts.Variable(variable);
+    return !state || state->updated_or_loaded() != Tri::kNo;
+  };
+}
+
 bool IsLiveState(const SavedModel& model, const ProcessDefinitions& definitions,
-                 const Digests& live, const Digests& before) {
+                 const Digests& live, const Digests& before,
+                 const IsUpdated& is_updated) {
   Count all;
+  Count updated;
   Count moved;
   // Trainable parameters only: frozen ones are equal in averages and old
   // states, too.
   for (const SavedVariable& saved : model.variables) {
     if (!IsTrainable(definitions, saved.variable)) continue;
     all.Add(saved.as);
+    if (is_updated(saved.variable)) updated.Add(saved.as);
     if (HasMoved(saved.variable, live, before)) moved.Add(saved.as);
   }
-  // What has not moved is equal in an old state as well and tells nothing.
-  const Count& telling = moved.all > 0 ? moved : all;
+  // What has not moved is equal in an old state, or in an average, as well and
+  // tells nothing.
+  const Count& telling = moved.all > 0     ? moved
+                         : updated.all > 0 ? updated
+                                           : all;
   return telling.equal > 0 &&
          static_cast<double>(telling.equal) >=
              kLeastEqual * static_cast<double>(telling.all);

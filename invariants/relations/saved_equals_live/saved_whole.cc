@@ -88,7 +88,10 @@ class WholeOfProcess : public SavedCheckpoints {
     const ProcessDefinitions& definitions = facts.definitions();
     for (const SavedModel& model :
          FindSavedModels(checkpoint.entries, definitions, checkpoint.live)) {
-      if (!IsLiveState(model, definitions, checkpoint.live, before)) continue;
+      if (!IsLiveState(model, definitions, checkpoint.live, before,
+                       UpdatedIn(facts))) {
+        continue;
+      }
       Pending& pending = PendingOf(facts, checkpoint, model);
       for (const SavedVariable& saved : model.variables) {
         pending.part.saved.insert(saved.variable);
