@@ -4,7 +4,8 @@ policy to the old one.
 An exploring policy is rewarded for its entropy: the loss falls as it rises. PPO's ratio
 is 1 before the first update, since old and new policy are the same: where it is not, the
 two compute the probability of an action in different ways (Schulman et al., 2017,
-arXiv:1707.06347, equations 6 and 7).
+arXiv:1707.06347, equations 6 and 7). Robust policies move the new one's mean at random on
+purpose (Rahman and Xue, 2022, arXiv:2212.07536).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _SOFTMAX = "SoftmaxBackward0"
 _EXPONENTIAL = "ExpBackward0"
 _LOGARITHM = "LogBackward0"
 _PRODUCT = "MulBackward0"
+_ADDED = "AddBackward0"
 # What adds elements up, and hands their sign on.
 _SUMS = frozenset(
     f"{name}Backward{number}"
@@ -85,10 +87,26 @@ def _is_clipped(graph: Graph, ratio: Node) -> bool:
 def _is_apart(ratio: Node) -> bool | None:
     """Are most ratios others than 1? None: not known."""
     values = saved(ratio, "result")
-    if values is None or not values.is_floating_point():
+    if values is None or not values.is_floating_point() or _is_moved(ratio):
         return None
     apart = (values - 1).abs() > _TOLERANCE
     return bool(apart.sum() * 2 > values.numel())
+
+
+def _is_moved(ratio: Node) -> bool:
+    """Is something without a gradient added to the mean of a normal distribution, in
+    (value - mean)^2?"""
+    todo, seen = [ratio], {ratio}
+    while todo and len(seen) < _MAX_NODES:
+        for node in inputs(todo.pop()):
+            if node.name() == "PowBackward0":
+                means = values_of([m for d in inputs(node) for m in inputs(d)])
+                if any(m.name() == _ADDED and len(inputs(m)) == 1 for m in means):
+                    return True
+            elif node not in seen:
+                seen.add(node)
+                todo.append(node)
+    return False
 
 
 def _entropies(roots: list[Node]) -> list[tuple[Node, int]]:
