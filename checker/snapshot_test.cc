@@ -279,8 +279,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   FeedBegin(/*one_ends=*/true, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 31);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "42067f9b3e95896f");
+  EXPECT_EQ(sealed[7], 32);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "018d3efdcce23f62");
 }
 
 }  // namespace

@@ -113,6 +113,20 @@ class StepwiseAverage(ShadowOfItsModel):
             p.copy_(self.shadow[name])
 
 
+class AverageThatDecaysItsModel:
+    """Has the average and the model, whose weights it also makes a little smaller."""
+
+    def __init__(self, model, share):
+        self.share = share
+        self.model, self.average = model, copy.deepcopy(model)
+
+    @torch.no_grad()
+    def update(self, model):
+        for p, mine in zip(self.model.parameters(), self.average.parameters()):
+            mine.lerp_(p, self.share)
+            p.mul_(1 - 1e-6)
+
+
 class TrainerWithAnEma:
     """Steps in a method of its own, and hardly moves at first."""
 
@@ -191,6 +205,9 @@ class AveragingClasses(HooksCase):
 
     def test_a_trainer_that_steps(self):
         self.assertNotIn(1.0, self.train(TrainerWithAnEma)[ITSELF])
+
+    def test_the_average_beside_its_model(self):
+        self.assertNotIn(1.0, self.train(AverageThatDecaysItsModel, 0.1)[ITSELF])
 
     def test_what_has_its_source(self):
         for kind in (ShadowOfItsModel, StepwiseAverage):

@@ -43,6 +43,20 @@ class Loaders(HooksCase):
             self.train(data.DataLoader(samples, batch_size=4, **options))
             self.assertEqual(scalars(name), wrong)
 
+    def test_sorted_samples_whose_labels_no_loss_needs(self):
+        x, y = torch.randn(24, WIDTH), torch.arange(24) // 8
+        for loss, wrong in (
+            (lambda out, x, y: F.mse_loss(out, x[:, :3]), []),
+            (lambda out, x, y: F.mse_loss(out, F.one_hot(y, 3).float()), [1.0]),
+            (lambda out, x, y: -out.log_softmax(1)[range(len(y)), y].mean(), [1.0]),
+            (lambda out, x, y: (out * F.one_hot(y, 3)).square().sum(), [1.0]),
+        ):
+            HooksCase.setUp(self)
+            net = nn.Linear(WIDTH, 3)
+            for inputs, labels in data.DataLoader(data.TensorDataset(x, y), 4):
+                loss(net(inputs), inputs, labels).backward()
+            self.assertEqual(scalars("loss.sorted_batches"), wrong)
+
     def test_what_persistent_workers_do_not_see(self):
         name = "loader.workers_hold_old"
 

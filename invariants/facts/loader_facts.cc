@@ -31,14 +31,13 @@ bool FollowsTrial(const FactSubject& subject) {
          Passes(subject).Consumed(subject.loader) == Tri::kNo;
 }
 
-// The batch with which the prefix is whole, once a pass. One order is meant
-// where nothing is drawn, and does no harm where nothing is trained.
+// The batch with which the pass can be compared, once a pass. One order is
+// meant where nothing is drawn, and does no harm where nothing is trained.
 bool CompletesPrefix(const FactSubject& subject) {
   return HasPassBefore(subject) && !FollowsTrial(subject) &&
          Passes(subject).DrawsAtRandom(subject.loader) != Tri::kNo &&
          Passes(subject).Trains(subject.loader) != Tri::kNo &&
-         Passes(subject).Fetched(subject.loader) ==
-             Passes(subject).Prefix(subject.loader);
+         Passes(subject).IsCompared(subject.loader);
 }
 
 FactValue Shuffles(const FactSubject& subject) {

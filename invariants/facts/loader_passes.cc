@@ -40,8 +40,15 @@ void LoaderPasses::Begin(Loader* loader, uint64_t ordinal) {
   loader->indices.whole &= inputs().recorded.whole();
   loader->early = Indices();
   loader->ordinal = ordinal;
-  loader->fetched = 0;
+  loader->fetched = loader->compared_at = 0;
+  loader->trains_now = false;
   ++loader->passes;
+}
+
+void LoaderPasses::Fetched(Loader* loader, uint64_t batches) {
+  loader->fetched = batches;
+  const bool whole = batches >= loader->prefix && loader->trains_now;
+  if (whole && loader->compared_at == 0) loader->compared_at = batches;
 }
 
 // The loader that was last read on this thread feeds the backward.
@@ -49,7 +56,9 @@ void LoaderPasses::OnCallBegin(const Call& call) {
   if (!HasCategory(call, CallCategory::kBackward)) return;
   if (!call.Is(kOutermost)) return;
   const auto current = current_.find(call.ring);
-  if (current != current_.end()) At(current->second).trains = true;
+  if (current == current_.end()) return;
+  Loader& loader = At(current->second);
+  loader.trains = loader.trains_now = true;
 }
 
 void LoaderPasses::OnMark(const MarkEvent& mark) {
@@ -60,8 +69,7 @@ void LoaderPasses::OnMark(const MarkEvent& mark) {
       return Begin(&At(mark.object), mark.value);
     case MarkKind::kBatchFetched:
       current_[mark.ring] = mark.object;
-      At(mark.object).fetched = mark.value + 1;
-      return;
+      return Fetched(&At(mark.object), mark.value + 1);
     case MarkKind::kIteratorExhausted: {
       Loader& loader = At(mark.object);
       // An older iterator of this loader may end later than a newer one began.
@@ -143,14 +151,14 @@ uint64_t LoaderPasses::Passes(uint32_t loader) const {
   return found ? found->passes : 0;
 }
 
-uint64_t LoaderPasses::Fetched(uint32_t loader) const {
-  const Loader* found = Find(loader);
-  return found ? found->fetched : 0;
-}
-
 uint64_t LoaderPasses::Prefix(uint32_t loader) const {
   const Loader* found = Find(loader);
   return found ? found->prefix : kBatches;
+}
+
+bool LoaderPasses::IsCompared(uint32_t loader) const {
+  const Loader* found = Find(loader);
+  return found && found->fetched > 0 && found->fetched == found->compared_at;
 }
 
 Tri LoaderPasses::Trains(uint32_t loader) const {
@@ -192,8 +200,8 @@ void LoaderPasses::Indices::Fields(Archive& archive) {
 }
 
 void LoaderPasses::Loader::Fields(Archive& archive) {
-  archive(passes, ordinal, fetched, exhausted, consumed, trains, random, prefix,
-          early, indices, prefix_before);
+  archive(passes, ordinal, fetched, compared_at, exhausted, consumed, trains,
+          trains_now, random, prefix, early, indices, prefix_before);
 }
 
 }  // namespace traincheck

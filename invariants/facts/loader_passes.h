@@ -41,10 +41,12 @@ class LoaderPasses final : public FactTracker {
   uint32_t LoaderOn(uint32_t ring) const;
   // Its passes so far, with the one that goes on.
   uint64_t Passes(uint32_t loader) const;
-  // Batches of the pass that goes on that were read.
-  uint64_t Fetched(uint32_t loader) const;
   // Batches by which its passes are compared.
   uint64_t Prefix(uint32_t loader) const;
+  // Was the last batch the one with which the pass can be compared: the first
+  // behind one that was trained with, once enough are read? Once a pass; a look
+  // at a batch (next(iter(loader))) is not a pass of the training.
+  bool IsCompared(uint32_t loader) const;
 
   Tri Trains(uint32_t loader) const;
   // Was the pass before this one read to its end?
@@ -73,9 +75,11 @@ class LoaderPasses final : public FactTracker {
     uint64_t passes = 0;
     uint64_t ordinal = 0;  // of the iterator
     uint64_t fetched = 0;
+    uint64_t compared_at = 0;      // batches; 0: not yet
     Tri exhausted = Tri::kNo;      // this pass
     Tri consumed = Tri::kUnknown;  // the one before
     bool trains = false;
+    bool trains_now = false;  // with a batch of this pass
     Tri random = Tri::kUnknown;
     uint64_t prefix = kBatches;
     Indices early;  // drawn ahead for the next pass
@@ -86,6 +90,7 @@ class LoaderPasses final : public FactTracker {
   };
 
   void Begin(Loader* loader, uint64_t ordinal);
+  void Fetched(Loader* loader, uint64_t batches);
   const Loader* Find(uint32_t loader) const;
   Loader& At(uint32_t loader);
 

@@ -213,6 +213,29 @@ TEST_F(LoaderFactsTest, OneBatchOfManyIsEnough) {
   EXPECT_EQ(Read(&shuffles_), Values{kNo});
 }
 
+// As next(iter(loader)) before the epoch is set: what it looks at is in the
+// order of the pass before, and not trained with.
+TEST_F(LoaderFactsTest, ALookAtABatchIsNotAnEpoch) {
+  const auto look = [&](uint64_t ordinal, uint64_t first) {
+    Begin(ordinal);
+    trace_.Begin(next_, {});
+    trace_.State(StatePoint::kFetch, indices_, {.data = first});
+    trace_.Scalar(StatePoint::kFetch, loader_, 0, "indices", 16);
+    trace_.Mark(MarkKind::kBatchFetched, loader_, 0);
+    trace_.End();
+  };
+  look(0, 10);
+  for (uint64_t epoch = 1; epoch < 4; ++epoch) {
+    Begin(2 * epoch - 1);
+    Fetch(3, 10 * epoch);
+    Exhaust(2 * epoch - 1);
+    look(2 * epoch, 10 * epoch);
+  }
+  Begin(7);
+  Fetch(3, 30);  // as the look
+  EXPECT_EQ(Read(&shuffles_), (Values{kYes, kYes, kNo}));
+}
+
 // A search for a learning rate sets everything back, and the training begins.
 TEST_F(LoaderFactsTest, TheOrderOfATrialMayComeAgain) {
   for (uint64_t pass = 0; pass < 3; ++pass) {

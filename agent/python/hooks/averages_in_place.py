@@ -93,9 +93,14 @@ class AveragesInPlace:
 
     def _trained_of(self, keeper: Any) -> torch.nn.Parameter | None:
         """The first parameter, large enough, of a module that the object has and an
-        optimizer trains."""
+        optimizer trains. None, too, if it has another one of that class, which is not
+        trained: that is the copy, and what is done to the model is meant."""
         held = self._holds.held_tensors()
-        for module in _modules_of(keeper):
+        modules = list(_modules_of(keeper))
+        copies = {type(m) for m in modules if not _any_is_in(m, held)}
+        for module in modules:
+            if type(module) in copies:
+                continue
             for parameter in module.parameters():
                 if parameter.numel() >= _FEWEST and id(parameter) in held:
                     is_known = type(parameter) is torch.nn.Parameter
@@ -104,6 +109,10 @@ class AveragesInPlace:
 
     def _is_here(self, parameter: torch.nn.Parameter) -> bool:
         return parameter.is_floating_point() and self._values.is_here(parameter)
+
+
+def _any_is_in(module: torch.nn.Module, held: set[int]) -> bool:
+    return any(id(parameter) in held for parameter in module.parameters())
 
 
 def _modules_of(keeper: Any) -> Iterator[torch.nn.Module]:

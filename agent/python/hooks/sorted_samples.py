@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import SequentialSampler, Subset, TensorDataset
 
-from _traincheck.graph_nodes import NLL, saved, walk
+from _traincheck.graph_nodes import NLL, kept, saved, walk
 from _traincheck.identity_map import WeakIdentityMap
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _NAMES = ("targets", "labels", "label", "target", "classes", "ys", "y")
 _MOST = 2_000_000  # labels that are looked at
 _MOST_IN_A_LIST = 200_000
+_COMPARED = 4096  # of the first labels
+_INDICES = ("index", "indices")
 _NODES = 64  # of a loss's graph, among which its targets are looked for
 _BATCHES = 2  # that a class must fill on average
 
@@ -43,6 +45,9 @@ class SortedSamples:
         # loader, looked for at its first pass.
         self._guessed: tuple[weakref.ref[DataLoader], torch.Tensor] | None = None
         self._was_guessed: WeakIdentityMap[DataLoader, bool] = WeakIdentityMap()
+        # Of a loader whose samples are sorted, until a loss shows that labels matter.
+        self._to_compare: tuple[weakref.ref[DataLoader], torch.Tensor] | None = None
+        self._compared: WeakIdentityMap[DataLoader, bool] = WeakIdentityMap()
 
     def begins(self, loader: DataLoader) -> None:
         """Called when a pass begins. One without gradients trains nothing."""
@@ -56,7 +61,11 @@ class SortedSamples:
             except _OnDevice:
                 known = None
         self._now = known
-        self._guessed = None
+        self._guessed = self._to_compare = None
+        if known == 1 and self._compared.get(loader) is None:
+            labels = _labels(loader.dataset)
+            if labels is not None:
+                self._to_compare = weakref.ref(loader), labels[:_COMPARED].clone()
         if known != 0 or loader.batch_size is None:
             return
         if self._was_guessed.get(loader) is None:
@@ -66,11 +75,19 @@ class SortedSamples:
                 self._guessed, self._now = (weakref.ref(loader), labels), None
 
     def awaits_loss(self) -> bool:
-        return self._guessed is not None
+        return self._guessed is not None or self._to_compare is not None
 
     def sees_loss(self, roots: list[Node]) -> None:
         """Called with what the loss of the pass's first batch was computed by: labels
-        are what it compares with. The numbers beside the samples may be others."""
+        are what it compares with. The numbers beside the samples may be others, and a
+        loss may need none."""
+        compared, self._to_compare = self._to_compare, None
+        if compared is not None:
+            loader = compared[0]()
+            if not _may_depend_on(roots, compared[1]):
+                self._now = None
+            elif loader is not None:
+                self._compared.set(loader, True)
         guessed, self._guessed = self._guessed, None
         if guessed is None:
             return
@@ -87,6 +104,25 @@ class SortedSamples:
         """Of the samples that were read last, once a pass; None: not known."""
         said, self._now = self._now, None
         return said
+
+
+def _may_depend_on(roots: list[Node], labels: torch.Tensor) -> bool:
+    """No: all that the loss compares with differs between samples of one class."""
+    others = False
+    for node in walk(roots, _NODES):
+        if any(kept(node, name) is not None for name in _INDICES):
+            return True
+        if kept(node, "target") is None:
+            continue
+        targets = saved(node, "target")
+        if targets is None or targets.dim() == 0 or len(targets) > len(labels):
+            return True  # it cannot be read
+        rows = targets.reshape(len(targets), -1)
+        alike = labels[1 : len(rows)] == labels[: len(rows) - 1]
+        if bool((rows[1:] == rows[:-1]).all(1)[alike].all()):
+            return True
+        others = True
+    return not others
 
 
 def _is_sorted(loader: DataLoader, batch: int) -> bool:
