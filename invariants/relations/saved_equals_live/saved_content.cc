@@ -56,7 +56,7 @@ void ForEachLiveModel(const ProcessFacts& facts,
   for (const SavedModel& model :
        FindSavedModels(checkpoint.entries, definitions, checkpoint.live)) {
     if (IsLiveState(model, definitions, checkpoint.live, before,
-                    UpdatedIn(facts)))
+                    SteppedIn(facts)))
       visit(model);
   }
 }

@@ -110,31 +110,31 @@ std::vector<SavedModel> FindSavedModels(const std::vector<SavedEntry>& entries,
   return result;
 }
 
-IsUpdated UpdatedIn(const ProcessFacts& facts) {
+IsStepped SteppedIn(const ProcessFacts& facts) {
   return [&facts](uint32_t variable) {
     const VariableState* state = facts.Variable(variable);
-    return !state || state->updated_or_loaded() != Tri::kNo;
+    return state && state->changed_in_step() == Tri::kYes;
   };
 }
 
 bool IsLiveState(const SavedModel& model, const ProcessDefinitions& definitions,
                  const Digests& live, const Digests& before,
-                 const IsUpdated& is_updated) {
+                 const IsStepped& is_stepped) {
   Count all;
-  Count updated;
+  Count stepped;
   Count moved;
   // Trainable parameters only: frozen ones are equal in averages and old
   // states, too.
   for (const SavedVariable& saved : model.variables) {
     if (!IsTrainable(definitions, saved.variable)) continue;
     all.Add(saved.as);
-    if (is_updated(saved.variable)) updated.Add(saved.as);
+    if (is_stepped(saved.variable)) stepped.Add(saved.as);
     if (HasMoved(saved.variable, live, before)) moved.Add(saved.as);
   }
   // What has not moved is equal in an old state, or in an average, as well and
   // tells nothing.
   const Count& telling = moved.all > 0     ? moved
-                         : updated.all > 0 ? updated
+                         : stepped.all > 0 ? stepped
                                            : all;
   return telling.equal > 0 &&
          static_cast<double>(telling.equal) >=

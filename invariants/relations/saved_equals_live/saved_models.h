@@ -60,18 +60,18 @@ std::vector<SavedModel> FindSavedModels(const std::vector<SavedEntry>& entries,
                                         const ProcessDefinitions& definitions,
                                         const Digests& live);
 
-// Has a variable changed since it was first seen? Also true where nobody knows.
-using IsUpdated = std::function<bool(uint32_t variable)>;
-IsUpdated UpdatedIn(const ProcessFacts& facts);
+// Did the last step of its optimizer change a variable?
+using IsStepped = std::function<bool(uint32_t variable)>;
+IsStepped SteppedIn(const ProcessFacts& facts);
 
 // Is it the live state that is saved, and not a moving average or the best
 // state so far? True where at least half of the trainable parameters are equal,
 // of those that changed since `before` (the last save) where any did, else of
-// those that were ever updated: one that is damaged or stale does not make it
-// another state.
+// those that the last step changed: one that is damaged or stale does not make
+// it another state.
 bool IsLiveState(const SavedModel& model, const ProcessDefinitions& definitions,
                  const Digests& live, const Digests& before,
-                 const IsUpdated& is_updated);
+                 const IsStepped& is_stepped);
 
 // Did a trainable parameter of it change since `before`?
 size_t ChangedParameters(const SavedModel& model,

@@ -91,12 +91,12 @@ TEST_F(SavedModelsTest, AnotherStateOfTheModelIsNotTheLiveOne) {
   const Digests live = {{weight_, 1}, {bias_, 2}, {mean_, 3}};
   const auto is_live = [&](uint64_t weight, uint64_t bias, uint64_t mean,
                            const Digests& before,
-                           const std::set<uint32_t>& updated = {}) {
+                           const std::set<uint32_t>& stepped = {}) {
     const auto models = Find({Tensor("fc.weight", weight),
                               Tensor("fc.bias", bias), Tensor("mean", mean)},
                              live);
     return IsLiveState(models.at(0), definitions_, live, before,
-                       [&](uint32_t v) { return updated.count(v) > 0; });
+                       [&](uint32_t v) { return stepped.count(v) > 0; });
   };
   EXPECT_TRUE(is_live(1, 2, 3, {}));
   EXPECT_TRUE(is_live(1, 9, 9, {}));   // one of two is damaged
@@ -104,7 +104,7 @@ TEST_F(SavedModelsTest, AnotherStateOfTheModelIsNotTheLiveOne) {
   // The bias has not moved since the last save: that it is equal says nothing.
   EXPECT_FALSE(is_live(8, 2, 3, {{weight_, 8}, {bias_, 2}}));
   EXPECT_TRUE(is_live(1, 8, 3, {{weight_, 8}, {bias_, 2}}));
-  // The bias was never updated: it is equal in an average, too.
+  // The last step left the bias alone: it is equal in an average, too.
   EXPECT_FALSE(is_live(8, 2, 3, {}, {weight_}));
   EXPECT_TRUE(is_live(1, 8, 3, {}, {weight_}));
 }

@@ -89,7 +89,7 @@ class WholeOfProcess : public SavedCheckpoints {
     for (const SavedModel& model :
          FindSavedModels(checkpoint.entries, definitions, checkpoint.live)) {
       if (!IsLiveState(model, definitions, checkpoint.live, before,
-                       UpdatedIn(facts))) {
+                       SteppedIn(facts))) {
         continue;
       }
       Pending& pending = PendingOf(facts, checkpoint, model);
