@@ -53,11 +53,14 @@ void ForEachLiveModel(const ProcessFacts& facts,
                       const SavedCheckpoint& checkpoint, const Digests& before,
                       Visit visit) {
   const ProcessDefinitions& definitions = facts.definitions();
-  for (const SavedModel& model :
-       FindSavedModels(checkpoint.entries, definitions, checkpoint.live)) {
+  const std::vector<SavedModel> models =
+      FindSavedModels(checkpoint.entries, definitions, checkpoint.live);
+  for (const SavedModel& model : models) {
+    if (IsAnothers(model, models)) continue;
     if (IsLiveState(model, definitions, checkpoint.live, before,
-                    SteppedIn(facts)))
+                    SteppedIn(facts))) {
       visit(model);
+    }
   }
 }
 

@@ -141,6 +141,21 @@ bool IsLiveState(const SavedModel& model, const ProcessDefinitions& definitions,
              kLeastEqual * static_cast<double>(telling.all);
 }
 
+bool IsAnothers(const SavedModel& model, const std::vector<SavedModel>& all) {
+  const auto is_equal = [](const SavedVariable& saved) {
+    return saved.as == SavedAs::kEqual;
+  };
+  const auto equal = [&](const SavedModel& one) {
+    return std::all_of(one.variables.begin(), one.variables.end(), is_equal);
+  };
+  if (equal(model)) return false;
+  return std::any_of(all.begin(), all.end(), [&](const SavedModel& other) {
+    const bool same_prefix = other.prefix == model.prefix;
+    return same_prefix != (other.root == model.root) &&
+           other.variables.size() >= model.variables.size() && equal(other);
+  });
+}
+
 size_t ChangedParameters(const SavedModel& model,
                          const ProcessDefinitions& definitions,
                          const Digests& live, const Digests& before) {

@@ -73,6 +73,11 @@ bool IsLiveState(const SavedModel& model, const ProcessDefinitions& definitions,
                  const Digests& live, const Digests& before,
                  const IsStepped& is_stepped);
 
+// Is it an average that has been copied from the model not long ago? Where the
+// checkpoint holds the model as it is under another prefix, or another model of
+// these names as it is under this one.
+bool IsAnothers(const SavedModel& model, const std::vector<SavedModel>& all);
+
 // Did a trainable parameter of it change since `before`?
 size_t ChangedParameters(const SavedModel& model,
                          const ProcessDefinitions& definitions,

@@ -109,6 +109,32 @@ TEST_F(SavedModelsTest, AnotherStateOfTheModelIsNotTheLiveOne) {
   EXPECT_TRUE(is_live(1, 8, 3, {}, {weight_}));
 }
 
+TEST_F(SavedModelsTest, ACopyIsNotTheModelItself) {
+  const Digests live = {{weight_, 1}, {bias_, 2}, {mean_, 3}};
+  const auto is_anothers = [&](const std::vector<SavedEntry>& entries,
+                               const std::string& prefix) {
+    const auto models = Find(entries, live);
+    for (const SavedModel& model : models) {
+      if (model.root == net_ && model.prefix == prefix) {
+        return IsAnothers(model, models);
+      }
+    }
+    ADD_FAILURE() << "nothing under " << prefix;
+    return false;
+  };
+  const std::vector<SavedEntry> copy = {Tensor("ema.fc.weight", 1),
+                                        Tensor("ema.fc.bias", 2),
+                                        Tensor("ema.mean", 9)};
+  EXPECT_FALSE(is_anothers(copy, "ema."));
+  std::vector<SavedEntry> both = copy;
+  both.push_back(Tensor("fc.weight", 1));
+  both.push_back(Tensor("fc.bias", 2));
+  EXPECT_FALSE(is_anothers(both, "ema."));  // of less than the copy
+  both.push_back(Tensor("mean", 3));
+  EXPECT_TRUE(is_anothers(both, "ema."));
+  EXPECT_FALSE(is_anothers(both, ""));
+}
+
 TEST_F(SavedModelsTest, Changed) {
   const Digests live = {{weight_, 1}, {bias_, 2}, {mean_, 3}};
   const SavedModel model = Find({Tensor("fc.weight", 1)}, live).at(0);
