@@ -321,6 +321,13 @@ class Bootstraps(LossCase):
         self.assertEqual(self.of(residual(0.9)), [])
         self.assertEqual(self.of(residual(0.9 * goes_on)), [1.0])
 
+    def test_a_target_network_with_weights_of_its_own(self):
+        value, target = nn.Linear(5, 3), nn.Linear(5, 3)
+        now, then = torch.randn(ROWS, 5), torch.randn(ROWS, 5)
+        for net, said in ((target, []), (value, [1.0])):
+            best = 0.9 * net(then).max(1)[0] + torch.rand(ROWS)
+            self.assertEqual(self.of(F.smooth_l1_loss(value(now)[:, 0], best)), said)
+
 
 class PenaltyOfParts(LossCase):
     NAME = "loss.penalty_of_parts"

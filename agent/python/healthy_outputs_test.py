@@ -398,14 +398,6 @@ class RatioStartsApart(HealthyCase):
         ratio = (1 + self.scores(8, 1)).exp()
         self.assertEqual(self.of(ratio.clamp(0.8, 1.28).mean()), [1.0])
 
-    def test_means_that_are_moved_at_random(self):
-        actions = torch.randn(8, 2)
-        for moved, said in ((torch.rand(8, 2), []), (self.scores(8, 2), [1.0])):
-            policy = torch.distributions.Normal(self.scores(8, 2) + moved, 1.0)
-            ratio = (policy.log_prob(actions).sum(1) + 5).exp()
-            surrogate = torch.min(ratio, ratio.clamp(0.8, 1.2)).mean()
-            self.assertEqual(self.of(-surrogate), said)
-
 
 class StrayTerm(HooksCase):
     NAME = "loss.stray_term"

@@ -1,5 +1,4 @@
-"""Right programs that come close to mistakes at steps of optimizers, by rule, and the
-mistakes beside them."""
+"""Right programs that come close to mistakes at steps of optimizers, and these."""
 
 import copy
 import gc

@@ -3,9 +3,9 @@
 import unittest
 
 import torch
-from hooks_case import HooksCase, said
+from hooks_case import GraphCase, HooksCase, said
 from torch import nn
-from torch.distributions import Categorical
+from torch.distributions import Categorical, Normal
 
 NAME = "loss.ratio_stays_one"
 ACTIONS = 4
@@ -140,6 +140,19 @@ class Healthy(Case):
             for _ in range(4):
                 self.step(states, actions, None, rewards, clip=20.0)
         self.assertEqual(said(NAME), [])
+
+
+class RatiosThatStartApart(GraphCase):
+    NAME = "loss.ratio_starts_apart"
+
+    def test_means_that_are_moved_at_random(self):
+        actions = torch.randn(8, 2)
+        mean, other = (torch.randn(8, 2, requires_grad=True) for _ in range(2))
+        for moved, said in ((torch.rand(8, 2), []), (other, [1.0])):
+            policy = Normal(mean + moved, 1.0)
+            ratio = (policy.log_prob(actions).sum(1) + 5).exp()
+            surrogate = torch.min(ratio, ratio.clamp(0.8, 1.2)).mean()
+            self.assertEqual(self.of(-surrogate), said)
 
 
 if __name__ == "__main__":

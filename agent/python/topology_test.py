@@ -270,6 +270,18 @@ class Topology(HooksCase):
             self.assertEqual(said[-1], 1.0)
             CORE.log.clear()
 
+    def test_the_forward_of_a_wrapper_is_a_call_of_it(self):
+        wrapper = nn.parallel.DistributedDataParallel(Net())
+        for call, frozen in (
+            (wrapper.forward, [1.0]),
+            (wrapper, [0.0]),
+            (wrapper.module, []),
+        ):
+            CORE.log.clear()
+            call(torch.ones(2, 3))
+            said = [row[-1] for row in CORE.of("scalar") if "wrapped.is_frozen" in row]
+            self.assertEqual(said, frozen)
+
     def test_an_average_of_models_is_no_accident(self):
         from torch.distributed.algorithms.model_averaging import averagers
 

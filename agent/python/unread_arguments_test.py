@@ -121,6 +121,43 @@ class Targets:
         self.step(self.net)
 
 
+class Apart:
+    """One function makes the targets, and another one has them."""
+
+    def __init__(self, step, net):
+        self.step, self.net = step, net
+
+    def fits(self, batch, target):
+        states, actions, rewards, after, done = batch
+        self.step(self.net)
+        return target
+
+    def aims(self, batch):
+        states, actions, rewards, after, done = batch
+        return rewards[:, :4] + 0.9 * self.net(after) * done[0]
+
+    def learns_apart(self, batch):
+        self.fits(batch, self.aims(batch))
+
+
+class Tasks(nn.Module):
+    """Only one of its tasks has a mask, and that one hides by itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 4)
+        self.task = "forecast"
+
+    def impute(self, x, mask):
+        x = self.layer(x)
+        return x - x.mean()
+
+    def forward(self, x, mask=None):
+        if self.task == "imputation":
+            return self.impute(x, mask)
+        return self.layer(x).abs()
+
+
 class Environment:
     def step(self, action):
         return 0, 0.0, False
@@ -173,6 +210,7 @@ class UnreadArguments(SignsCase):
 
     def test_what_may_be_left_out(self):
         self.assertIsNone(self.trained(May()))
+        self.assertIsNone(self.trained(Tasks()))
 
     def test_what_another_class_reads(self):
         for net in (Mean(), Packed()):
@@ -184,6 +222,7 @@ class UnreadArguments(SignsCase):
             (Endless, lambda agent: agent.learns_on(BATCH), 1.0),
             (Targets, lambda agent: agent.learns(BATCH), 1.0),
             (Player, lambda agent: agent.plays(Environment()), None),
+            (Apart, lambda agent: agent.learns_apart(BATCH), 0.0),
         ):
             self.setUp()
             learns(kind(self.step, self.net))

@@ -119,6 +119,19 @@ TEST_F(OptimizerBooksTest, GradientsClearedByHandAreNotScaled) {
   EXPECT_EQ(scaling_.Scaled(1, optimizer_), Tri::kNo);
 }
 
+TEST_F(OptimizerBooksTest, GradientsThatAreWrittenOverByHand) {
+  const auto cleared = [&](StateContent content) {
+    State(StatePoint::kPreStep, kHasGrad);
+    EndStep();
+    State(StatePoint::kGradClear, content);
+    return books_.ClearedSince(optimizer_);
+  };
+  EXPECT_EQ(cleared(kGradIsZero), Tri::kYes);
+  EXPECT_EQ(cleared(kHasGrad), Tri::kNo);
+  // It may be zero.
+  EXPECT_EQ(cleared(kUnreadable), Tri::kUnknown);
+}
+
 TEST_F(OptimizerBooksTest, GradientsThatMayHaveBeenThereMayBeScaled) {
   scaling_.OnGap();
   EndStep();

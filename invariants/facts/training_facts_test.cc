@@ -205,35 +205,6 @@ TEST_F(TrainingFactsTest, GradientsAreClearedFromTheSecondStepOn) {
   EXPECT_EQ(Read(&cleared), Values{});
 }
 
-TEST_F(TrainingFactsTest, GradientsAreClearedByHand) {
-  Reading cleared("opt.grads_cleared_since", step_);
-  facts_.AddObserver(&cleared);
-  uint64_t gradient = 7;
-  const auto backward = [&] {
-    trace_.Begin(backward_, {});
-    trace_.State(StatePoint::kBackwardEnd, w_, {.data = 1, .grad = ++gradient});
-    trace_.End();
-  };
-  const auto step = [&] {
-    trace_.Begin(step_, {.object = optimizer_});
-    trace_.State(StatePoint::kPreStep, w_, {.data = 1, .grad = gradient});
-    trace_.End();
-  };
-  backward();
-  step();
-  trace_.State(StatePoint::kGradClear, w_, {.grad = 0});
-  backward();
-  step();
-  trace_.State(StatePoint::kGradClear, w_, {.grad = gradient});
-  backward();
-  step();
-  EXPECT_EQ(Read(&cleared), (Values{kYes, kNo}));
-  trace_.State(StatePoint::kGradClear, w_, {.unreadable = true});
-  backward();
-  step();
-  EXPECT_EQ(Read(&cleared), Values{kUnknown});
-}
-
 class FrozenPartTest : public TrainingFactsTest {
  protected:
   FrozenPartTest() { facts_.AddObserver(&as_before_); }

@@ -61,7 +61,7 @@ def _smallest(
     with torch._C.DisableTorchFunctionSubclass():
         for variable, tensor in zip(variables, tensors):
             if tensor.is_leaf and tensor.grad is not None:
-                found.append((tensor.grad.numel(), variable, tensor))
+                found.append((int(tensor.grad.numel()), variable, tensor))
                 if len(found) == _LOOKED_AT:
                     break
     found = sorted(found, key=lambda one: one[0])[:_RECORDED]

@@ -53,6 +53,7 @@ _DISCOUNTS = (
 _MAX_BETWEEN = 16
 _WEIGHT = "torch::autograd::AccumulateGrad"
 _MAX_RESHAPED = 4
+_MAX_WEIGHTS = 256  # nodes among which weights are looked for
 _FEWEST_SAMPLES = 4  # that are told apart
 _MOST = 1 << 20  # elements of one tensor that are looked at
 _NO_REDUCTION = 0
@@ -216,7 +217,7 @@ def _is_estimated(target: Node, value: Node, best: bool = True) -> bool | None:
     for _ in range(_MAX_BETWEEN):
         name = target.name()
         if name in _BEST:
-            return (best and added) or None
+            return (best and added and not _are_apart(target, value)) or None
         if name in LAYER_PRODUCTS:
             # Equations of values, solved by their residuals, go on for ever.
             estimated = added and discounted and ends
@@ -229,6 +230,16 @@ def _is_estimated(target: Node, value: Node, best: bool = True) -> bool | None:
         ends = ends or (name == "MulBackward0" and _is_by_several(target))
         target = givers[0]
     return None
+
+
+def _are_apart(one: Node, other: Node) -> bool:
+    """Do they come from different networks, each with weights of its own? A target
+    network that no optimizer holds gets gradients in vain."""
+    weights, others = (
+        {node for node in walk([root], _MAX_WEIGHTS) if node.name() == _WEIGHT}
+        for root in (one, other)
+    )
+    return bool(weights) and bool(others) and weights.isdisjoint(others)
 
 
 def _is_by_several(product: Node) -> bool:

@@ -5,26 +5,29 @@
 
 Whoever hands them on means them to count. Looked at are the functions that train (see
 running_sources.py) and methods beside them; the names say what is handed on. A parameter
-with a default may be left out, a method that another class has too may be given what only
-that one needs, and an environment says after each step whether an episode is over.
+with a default may be left out, and so may what a caller hands on from such a parameter.
+A method that another class has too may be given what only that one needs. Of several
+functions that take a batch apart one may need the ends of episodes; an environment says
+after each step whether an episode is over.
 """
 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TYPE_CHECKING
 
 from _traincheck.branches import statements_of
 from _traincheck.metric_names import last_name, words_of
 from _traincheck.running_sources import MOST_FUNCTIONS, Source
 from _traincheck.source_files import file_of
-from _traincheck.sources import site_of
+from _traincheck.sources import own_nodes, site_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
     from _traincheck.running_sources import Owned
+    from _traincheck.source_files import Definition
     from traincheck_core import Core
 
     Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -49,6 +52,17 @@ _TAKE_ALL = frozenset(("locals", "vars", "eval", "exec"))
 _PLAIN_BASES = frozenset(("Dataset", "IterableDataset", "Module", "object"))
 
 
+class _Name(NamedTuple):
+    text: str
+    line: int
+    is_parameter: bool  # else it is unpacked from a batch
+
+
+class _Unread(NamedTuple):
+    source: Source
+    name: _Name
+
+
 class UnreadArguments:
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -65,42 +79,93 @@ class UnreadArguments:
                 if isinstance(method, _FUNCTIONS) and len(sources) < MOST_FUNCTIONS:
                     sources.setdefault(id(method), Source(method, one.names))
         called = _called(list(sources.values()))
+        optional = _optional_in_calls(list(sources.values()))
+        unpacked: list[_Unread] = []
         for number, source in sources.items():
             function = source.definition
-            if isinstance(function, _FUNCTIONS) and function.name in called:
-                self._look_at(source, owners.get(number) or [None])
+            if not isinstance(function, _FUNCTIONS) or function.name not in called:
+                continue
+            given = optional.get(function.name, frozenset())
+            some = owners.get(number) or [None]
+            self._look_at(source, _parameters_of(function, given), some)
+            unpacked += self._look_at(source, _unpacked_in(function), some)
+        # One function may need the ends of episodes of a batch, and another not.
+        if self.said is None and unpacked:
+            self._say(unpacked[0])
 
-    def _look_at(self, source: Source, owners: list[Any]) -> None:
-        function = source.definition
-        if not isinstance(function, _FUNCTIONS) or _is_stub(function):
-            return
-        names = list(_handed_on(function))
+    def _look_at(
+        self, source: Source, names: list[_Name], owners: list[Any]
+    ) -> list[_Unread]:
+        """What is not read, and said where it is a parameter."""
         reads = [_reads(source, owner) for owner in owners] if names else []
-        if not all(map(_TAKE_ALL.isdisjoint, reads)):
-            return
-        for name, line in names:
-            if any(name in some for some in reads):
+        if _is_stub(source.definition) or not all(map(_TAKE_ALL.isdisjoint, reads)):
+            return []
+        unread = []
+        for name in names:
+            if any(name.text in some for some in reads):
                 self.said = self.said or 0.0
-            elif not self.said and not _may_be_meant(source, name):
-                self.said, self.site = 1.0, site_of(self._core, source.names, line)
+            elif not _may_be_meant(source, name.text):
+                unread.append(_Unread(source, name))
+                if name.is_parameter and not self.said:
+                    self._say(unread[-1])
+        return unread
+
+    def _say(self, unread: _Unread) -> None:
+        names, line = unread.source.names, unread.name.line
+        self.said, self.site = 1.0, site_of(self._core, names, line)
 
 
-def _handed_on(function: Function) -> Iterator[tuple[str, int]]:
-    """Names with their lines."""
+def _parameters_of(function: Function, optional: frozenset[str]) -> list[_Name]:
+    """optional: what callers may have been given or not."""
     arguments = function.args
     given = [*arguments.posonlyargs, *arguments.args]
     required = given[: len(given) - len(arguments.defaults)]
     for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults):
         required += [one] if default is None else []
-    for one in required:
-        words = words_of(one.arg)
-        if _last_word(one.arg) in _OF_PARAMETERS and words.isdisjoint(_SPLITS):
-            yield one.arg, one.lineno
+    return [
+        _Name(one.arg, one.lineno, is_parameter=True)
+        for one in required
+        if _last_word(one.arg) in _OF_PARAMETERS
+        and words_of(one.arg).isdisjoint(_SPLITS)
+        and one.arg not in optional
+    ]
+
+
+def _unpacked_in(function: Function) -> list[_Name]:
+    found: list[tuple[str, int]] = []
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and _is_batch(node.value):
-            yield from _ends_among(node.targets[0])
+            found += _ends_among(node.targets[0])
         elif isinstance(node, ast.For):
-            yield from _ends_among(node.target)
+            found += _ends_among(node.target)
+    return [_Name(*one, is_parameter=False) for one in found]
+
+
+def _optional_in_calls(sources: list[Source]) -> dict[str, frozenset[str]]:
+    """By the names of functions: names that each caller hands on from a parameter of
+    its own that may be left out (mask=None)."""
+    found: dict[str, set[str]] = {}
+    for source in sources:
+        function = source.definition
+        may_lack = _with_defaults(function)
+        for node in own_nodes(source.body):
+            if isinstance(node, ast.Call):
+                given = {one.id for one in node.args if isinstance(one, ast.Name)}
+                given |= {one.arg for one in node.keywords if one.arg}
+                lacks = given & may_lack
+                name = last_name(node.func)
+                found[name] = found.get(name, lacks) & lacks
+    return {name: frozenset(names) for name, names in found.items()}
+
+
+def _with_defaults(function: Definition) -> set[str]:
+    if not isinstance(function, _FUNCTIONS):
+        return set()
+    arguments = function.args
+    given = [*arguments.posonlyargs, *arguments.args]
+    found = {one.arg for one in given[len(given) - len(arguments.defaults) :]}
+    pairs = zip(arguments.kwonlyargs, arguments.kw_defaults)
+    return found | {one.arg for one, default in pairs if default is not None}
 
 
 def _ends_among(target: ast.expr) -> Iterator[tuple[str, int]]:
@@ -117,7 +182,7 @@ def _last_word(name: str) -> str:
     return "" if name.startswith("_") else name.rpartition("_")[2]
 
 
-def _is_stub(function: Function) -> bool:
+def _is_stub(function: Definition) -> bool:
     """Does it only raise, or return something that is known?"""
     return all(
         isinstance(one, (ast.Raise, ast.Pass))

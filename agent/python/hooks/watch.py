@@ -241,8 +241,6 @@ class Watch:
         self.layer_settings = LayerSettings(self.models)
         self.half_precision = HalfPrecision(self.awake)
         self.hidden_parts = HiddenParts(self.core, self.models, self.holds, self.values)
-        self.old_gradients = OldGradients()
-        self.hand_clears = HandClears(self.core, self.holds, self.states)
         self.penalties = Penalties()
         self.positions = PositionalStates(self.awake)
         self.remade_optimizers = RemadeOptimizers(self.awake)
@@ -272,6 +270,8 @@ class Watch:
         self.zero_gradients = ZeroGradients(self.values, self.awake)
 
     def _look_at_gradients_anew(self) -> None:
+        self.old_gradients = OldGradients()
+        self.hand_clears = HandClears(self.core, self.holds, self.states)
         self.discarded_backwards = DiscardedBackwards(
             self.core, self.step_lines, self.values
         )

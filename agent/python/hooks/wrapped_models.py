@@ -2,12 +2,15 @@
 
 A generator's loss goes through a critic that is frozen meanwhile: there is nothing to
 reduce. Where ranks are averaged now and then (model_averaging.py) they train apart in
-between.
+between. And wrapper.forward(x) is a call through the wrapper that leaves out its hooks.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
+
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 # Name of the scalar of a model; read by the fact call.inside_wrapper.
 _NAME = "wrapped.is_frozen"
+
+_FRAMES = 16  # between a wrapper's forward and the call of the model within
 
 
 class WrappedModels:
@@ -47,8 +52,21 @@ class WrappedModels:
         frozen = self._averaged or not any(
             tensor.requires_grad for _, _, tensor in model.params()
         )
+        frozen = frozen or _runs_in_wrapper()
         if frozen or said:
             core = self._core
             point = core.POINT_FORWARD_BEGIN
             core.record_scalar(model.number, point, 0, _NAME, float(frozen))
         self._frozen[model.number] = frozen
+
+
+def _runs_in_wrapper() -> bool:
+    code = torch.nn.parallel.DistributedDataParallel.forward.__code__
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame.f_code is code:
+            return True
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return False
