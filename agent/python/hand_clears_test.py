@@ -32,7 +32,7 @@ class HandClears(HooksCase):
             for name in names
         ]
 
-    def test_at_the_first_backward_behind_a_step(self):
+    def test_at_the_first_backwards_behind_a_step(self):
         self.backward()
         self.assertEqual(self.recorded(), [])
         self.optimizer.step()
@@ -43,6 +43,9 @@ class HandClears(HooksCase):
         self.backward()
         smallest = ["Net.head.bias", "Net.body.bias", "Net.norm.weight"]
         self.assertEqual(self.recorded(), smallest)
+        for _ in range(7):
+            self.backward()
+            self.assertEqual(self.recorded(), smallest)
         self.backward()
         self.assertEqual(self.recorded(), [])
 

@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from _traincheck.device_values import first_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import modules_in, parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,7 +100,7 @@ class Averages:
 
     def _norms(self, root: torch.nn.Module) -> Iterator[_BatchNorm]:
         """The BatchNorms that count batches."""
-        for module in root.modules():
+        for module in modules_in(root):
             if isinstance(module, _BatchNorm) and not module.training:
                 kept = _statistics(module)
                 counter = module.num_batches_tracked
@@ -108,7 +109,7 @@ class Averages:
 
     def _few(self, root: torch.nn.Module) -> torch.Tensor | None:
         """None: they cannot be read."""
-        parameter = next(root.parameters(), None)
+        parameter = next(parameters_in(root), None)
         if type(parameter) is not torch.nn.Parameter:
             return None
         if not self._values.reads(parameter):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +102,7 @@ class AveragesInPlace:
         for module in modules:
             if type(module) in copies:
                 continue
-            for parameter in module.parameters():
+            for parameter in parameters_in(module):
                 if parameter.numel() >= _FEWEST and id(parameter) in held:
                     is_known = type(parameter) is torch.nn.Parameter
                     return parameter if is_known and self._is_here(parameter) else None
@@ -112,7 +113,7 @@ class AveragesInPlace:
 
 
 def _any_is_in(module: torch.nn.Module, held: set[int]) -> bool:
-    return any(id(parameter) in held for parameter in module.parameters())
+    return any(id(parameter) in held for parameter in parameters_in(module))
 
 
 def _modules_of(keeper: Any) -> Iterator[torch.nn.Module]:

@@ -17,6 +17,7 @@ import torch
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
+from _traincheck.module_content import modules_in, parameters_in
 from _traincheck.sources import site_of, unwrapped
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class BlindForwards:
             return None  # it says nothing of this part
         found = None
         for part in parts:
-            trained = [p for p in part.parameters() if p.requires_grad]
+            trained = [p for p in parameters_in(part) if p.requires_grad]
             given = [held.get(id(parameter)) for parameter in trained]
             if given and None not in given:
                 found = bool(found) or not any(given)
@@ -88,7 +89,7 @@ class BlindForwards:
     def _parts(self) -> list[torch.nn.Module]:
         roots = [model.root() for model in self._models.all()]
         modules = (
-            part for root in roots if root is not None for part in root.modules()
+            part for root in roots if root is not None for part in modules_in(root)
         )
         return [part for part in modules if self._is_decorated(type(part))]
 

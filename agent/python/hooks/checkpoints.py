@@ -11,6 +11,7 @@ import torch
 from _traincheck import naming
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.imports import Imports
+from _traincheck.module_content import named_buffers_in, named_parameters_in
 from _traincheck.renamed_parts import NAME as LEAVES_RENAMED
 from _traincheck.renamed_parts import leaves_renamed
 from _traincheck.wrapping import wrap_function
@@ -219,11 +220,11 @@ def _is_its_own(module: Any, state: Any) -> bool:
     """Is all that the module is given its own memory, kept by reference?"""
     if not isinstance(module, torch.nn.Module) or not isinstance(state, dict):
         return False
-    pairs = [(state.get(name), live) for name, live in module.named_parameters()]
+    pairs = [(state.get(name), live) for name, live in named_parameters_in(module)]
     if not pairs or not all(_is_one_memory(kept, live) for kept, live in pairs):
         return False
     # Who takes over the statistics of another model alone gives the rest back.
-    buffers = [one for one in module.named_buffers() if one[0] in state]
+    buffers = [one for one in named_buffers_in(module) if one[0] in state]
     return all(
         _is_one_memory(state[name], live) for name, live in buffers if live.numel() > 0
     )

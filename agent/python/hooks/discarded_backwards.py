@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from _traincheck.device_values import first_of
 from _traincheck.holds import first_trained, parameters_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import parameters_in
 from _traincheck.old_gradients import is_of_torch
 from _traincheck.places import place
 
@@ -139,7 +140,7 @@ class DiscardedBackwards:
         row.version = version
 
     def module_clears(self, module: torch.nn.Module) -> None:
-        ids = {id(parameter) for parameter in module.parameters()}
+        ids = {id(parameter) for parameter in parameters_in(module)}
         for optimizer in self._rows.keys():
             if id(first_trained(optimizer)) in ids:
                 self.clears(optimizer)

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import modules_in
 
 if TYPE_CHECKING:
     from _traincheck.models import Model
@@ -55,7 +56,7 @@ class Evaluations:
         root = model.root()
         if root is None or not root.training or self._trained.get(root) is not None:
             return
-        self._trained.set(root, any(map(depends_on_mode, root.modules())))
+        self._trained.set(root, any(map(depends_on_mode, modules_in(root))))
 
     def evaluates(self, model: Model) -> None:
         """Called at outermost forwards without."""
@@ -94,5 +95,5 @@ def depends_on_mode(module: torch.nn.Module) -> bool:
 def _gathers(root: torch.nn.Module) -> bool:
     """Are statistics just being gathered (update_bn, precise BatchNorm)? Without a
     momentum they are the mean over all batches, with 1 those of the batch."""
-    norms = [module for module in root.modules() if isinstance(module, _BatchNorm)]
+    norms = [module for module in modules_in(root) if isinstance(module, _BatchNorm)]
     return bool(norms) and all(norm.momentum in (None, 1.0) for norm in norms)

@@ -26,6 +26,7 @@ import torch
 from _traincheck.averaging_classes import entries_of
 from _traincheck.device_values import first_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import modules_in, named_parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,7 +108,7 @@ def parameter_of(module: torch.nn.Module, name: str) -> Get:
 
     def get() -> torch.Tensor | None:
         owner = reference()
-        return None if owner is None else dict(owner.named_parameters()).get(name)
+        return None if owner is None else dict(named_parameters_in(owner)).get(name)
 
     return get
 
@@ -214,11 +215,11 @@ class Followers:
         sources: dict[Any, torch.nn.Module] = {}
         followers: list[tuple[Any, torch.nn.Module]] = []
         roots = [model.root() for model in self._models.all()]
-        modules = chain.from_iterable(root.modules() for root in roots if root)
+        modules = chain.from_iterable(modules_in(root) for root in roots if root)
         for number, module in enumerate(modules):
             if number == _MODULES:
                 return
-            named = list(module.named_parameters())
+            named = list(named_parameters_in(module))
             kind = tuple((name, tensor.shape) for name, tensor in named)
             tensors = [tensor for _, tensor in named]
             trained = [id(tensor) in held for tensor in tensors]
@@ -242,7 +243,7 @@ def _pair_of(keeper: Any, models: Models) -> _Pair | None:
     model's parameters."""
     for model in models.all():
         root = model.root()
-        named = [] if root is None else list(root.named_parameters())
+        named = [] if root is None else list(named_parameters_in(root))
         for kept in entries_of(keeper, named):
             for name, parameter in named:
                 if parameter.numel() >= _FEWEST and kept.has(name):

@@ -13,6 +13,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import modules_in, parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,20 +42,21 @@ class FrozenNorms:
         held = self._holds.held_tensors()
         for model in self._models.all():
             root = model.root()
-            if root is None or not any(id(one) in held for one in root.parameters()):
+            if root is None or not any(id(one) in held for one in parameters_in(root)):
                 continue
-            for module in root.modules():
+            for module in modules_in(root):
                 if not isinstance(module, _BatchNorm) or not module.affine:
                     continue
                 if module.track_running_stats and not any(
-                    one.requires_grad or id(one) in held for one in module.parameters()
+                    one.requires_grad or id(one) in held
+                    for one in parameters_in(module)
                 ):
                     yield module
 
     def _stays(self, norm: torch.nn.Module) -> bool:
         """Was it the same at the last look? What follows another network was not. One
         on a device is not read."""
-        parameters = list(norm.parameters())
+        parameters = list(parameters_in(norm))
         if not all(
             type(one) is torch.nn.Parameter and one.is_cpu for one in parameters
         ):

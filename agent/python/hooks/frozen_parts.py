@@ -17,6 +17,7 @@ import torch
 
 from _traincheck import run_agreement
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import modules_in, parameters_in
 
 if TYPE_CHECKING:
     from typing import Any
@@ -88,9 +89,9 @@ class FrozenParts:
         root = model.root()
         if root is None or self._compared == _NETWORKS:
             return None
-        if any(parameter.requires_grad for parameter in root.parameters()):
+        if any(parameter.requires_grad for parameter in parameters_in(root)):
             return None
-        if any(self._loaded.get(module) for module in root.modules()):
+        if any(self._loaded.get(module) for module in modules_in(root)):
             return None
         if not _constants(root):
             return None
@@ -121,7 +122,7 @@ class FrozenParts:
         root = row.root()
         if root is None or not torch.distributed.is_initialized():
             return None
-        if any(parameter.requires_grad for parameter in root.parameters()):
+        if any(parameter.requires_grad for parameter in parameters_in(root)):
             return None
         tensors = _constants(root)
         digests = self._core.digests(tensors) if tensors else None
@@ -131,7 +132,7 @@ class FrozenParts:
         if row.steps == 1:
             row.first = content
             return None
-        if content != row.first or any(map(self._loaded.get, root.modules())):
+        if content != row.first or any(map(self._loaded.get, modules_in(root))):
             return None  # it moves: an average of the model
         shapes = hashlib.blake2b(repr([list(one.shape) for one in tensors]).encode())
         kind = f"{type(root).__name__} {row.number} {shapes.hexdigest()[:16]}"
@@ -143,7 +144,7 @@ class FrozenParts:
 def _constants(root: torch.nn.Module) -> list[torch.Tensor]:
     """All that it computes with; none: it is nothing to compare."""
     found: list[torch.Tensor] = []
-    for module in root.modules():
+    for module in modules_in(root):
         found += module._parameters.values()
         if not isinstance(module, _GATHERS):
             found += module._buffers.values()

@@ -4,13 +4,15 @@
         if p.grad is not None:
             p.grad.zero_()          # or .data.zero_(), fill_(0), torch._foreach_zero_
 
-No call of zero_grad shows it. Where a backward begins, the first since an optimizer's
-step, and no zero_grad of that optimizer came in between, a few of its gradients are
-recorded as they are then: zeros were cleared. (Gradients that are None, states.py.)
+No call of zero_grad shows it. Where one of the first backwards since an optimizer's step
+begins, and no zero_grad of that optimizer came in between, a few of its gradients are
+recorded as they are then: zeros were cleared. (Gradients that are None, states.py.) The
+backward may be of another optimizer, and this one's gradients may be cleared behind it.
 """
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from _traincheck.holds import Holds
     from _traincheck.states import States
 
+    _Left = WeakIdentityMap[torch.optim.Optimizer, tuple[int, int]]
+
+_BACKWARDS = 8  # behind a step
 _LOOKED_AT = 16  # gradients of an optimizer
 _RECORDED = 3  # of these, the smallest ones
 
@@ -32,24 +37,30 @@ class HandClears:
         self._core = core
         self._holds = holds
         self._states = states
-        # Have stepped since their gradients were cleared, or looked at.
-        self._open: WeakIdentityMap[torch.optim.Optimizer, bool] = WeakIdentityMap()
+        # Of those that have stepped: in which thread, and backwards to come at whose
+        # begin is looked.
+        self._left: _Left = WeakIdentityMap()
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
-        self._open.set(optimizer, True)
+        self._left.set(optimizer, (get_ident(), _BACKWARDS))
 
     def cleared(self, optimizer: torch.optim.Optimizer) -> None:
         """Called by its zero_grad."""
-        self._open.discard(optimizer)
+        self._left.discard(optimizer)
 
     def backward_begins(self) -> None:
         """Called where states are recorded, and before gradients are added up."""
         point = self._core.POINT_GRAD_CLEAR
-        for optimizer in self._open.keys():
+        for optimizer, (thread, left) in self._left.items():
+            if thread != get_ident():
+                continue  # a claim would take it away from that thread
             held = self._holds.ensure(optimizer)
-            if held.complete and held.claim():  # else another thread trains with it
-                self._open.discard(optimizer)
+            if held.complete and held.claim():
                 self._states.gradients(point, *_smallest(*held.state(optimizer)))
+                if left > 1:
+                    self._left.set(optimizer, (thread, left - 1))
+                else:
+                    self._left.discard(optimizer)
 
 
 def _smallest(

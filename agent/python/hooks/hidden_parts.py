@@ -20,6 +20,7 @@ from _traincheck.holds import parameters_of
 from _traincheck.left_out_parts import LeftOutParts
 from _traincheck.left_out_parts import NAME as PART_LEFT_OUT
 from _traincheck.left_out_weights import LeftOutWeights
+from _traincheck.module_content import parameters_in
 from _traincheck.observing import observe
 from _traincheck.parts import modules_of
 from _traincheck.plain_tensors import NAME as NOT_PARAMETER
@@ -271,7 +272,7 @@ def _is_frozen(module: torch.nn.Module) -> bool:
     if any(attributes.get(name) is False for name in (_SPELT, f"{_SPELT}_")):
         return any(
             parameter.requires_grad and parameter.grad is not None
-            for parameter in module.parameters()
+            for parameter in parameters_in(module)
         )
     return any(
         value is False and _is_misspelt(name)
@@ -291,7 +292,7 @@ def _repeats(module: torch.nn.Module) -> bool:
     """Does it hold one layer with parameters twice, one after the other?"""
     children = list(module._modules.values())
     return any(
-        one is other and next(one.parameters(), None) is not None
+        one is other and next(parameters_in(one), None) is not None
         for one, other in zip(children, children[1:])
         if one is not None
     )
@@ -310,7 +311,7 @@ def _hidden_in(module: torch.nn.Module) -> Iterator[torch.Tensor]:
             if isinstance(entry, torch.nn.Parameter):
                 yield entry
             elif isinstance(entry, torch.nn.Module):
-                yield from entry.parameters()
+                yield from parameters_in(entry)
 
 
 def install(watch: Watch) -> None:

@@ -25,6 +25,7 @@ import torch
 from _traincheck import averaging_classes
 from _traincheck import averaging_functions
 from _traincheck.holds import parameters_of
+from _traincheck.module_content import parameters_in
 from _traincheck.observing import observe
 from _traincheck.user_classes import user_classes
 
@@ -120,7 +121,7 @@ class KeptAverages:
             return True
         held = set(map(id, parameters_of(optimizer)))
         known = (one for model in models if (one := model()) is not None)
-        return any(id(p) in held for model in known for p in model.parameters())
+        return any(id(p) in held for model in known for p in parameters_in(model))
 
     def _clear(self) -> None:
         self._stored.clear()

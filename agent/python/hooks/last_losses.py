@@ -33,6 +33,7 @@ from _traincheck import naming
 from _traincheck import transforms
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import modules_in, parameters_in
 from _traincheck.sources import frames
 from _traincheck.wrapping import quietly
 
@@ -363,7 +364,7 @@ class LastLosses:
         if module is None or _keeps_tensors(module):
             return False
         held = {id(one) for one in parameters_of(optimizer)}
-        return any(id(one) in held for one in module.parameters())
+        return any(id(one) in held for one in parameters_in(module))
 
 
 def _stack() -> int:
@@ -413,7 +414,7 @@ def _is_slice(tensor: torch.Tensor) -> bool:
 def _keeps_tensors(module: torch.nn.Module) -> bool:
     """Has a part of it an attribute that is a tensor, or some in a container: perhaps
     the state of a recurrence?"""
-    for part in islice(module.modules(), _MODULES):
+    for part in islice(modules_in(module), _MODULES):
         for value in list(part.__dict__.values()):
             kind = type(value)
             if issubclass(kind, torch.Tensor):
@@ -435,7 +436,7 @@ def _inner(root: torch.nn.Module, trained: set[int]) -> torch.nn.Module | None:
         below = [
             child
             for child in found._modules.values()
-            if child is not None and trained <= set(map(id, child.parameters()))
+            if child is not None and trained <= set(map(id, parameters_in(child)))
         ]
         if len(below) != 1:
             break

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from _traincheck.findings import Findings
+from _traincheck.module_content import modules_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +46,6 @@ class LayerSettings:
     def _modules(self) -> Iterator[torch.nn.Module]:
         for model in self._models.all():
             root = model.root()
-            for module in root.modules() if root is not None else ():
+            for module in modules_in(root) if root is not None else ():
                 if module.training:
                     yield module

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck.module_content import named_parameters_in
 from _traincheck.parts import modules_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class LeftOutParts:
     def loads(self, module: torch.nn.Module, state: Any) -> None:
         """Called when a module has taken over a state."""
         if isinstance(state, dict):
-            named = module.named_parameters()
+            named = named_parameters_in(module)
             self.loaded.update(id(one) for name, one in named if name in state)
 
     def looks(self) -> bool:

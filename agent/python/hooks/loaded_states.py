@@ -20,6 +20,7 @@ import torch
 from _traincheck.device_values import first_of
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import modules_in, named_parameters_in, parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,7 @@ class _Load:
 
     def overlaps(self, taken: set[int]) -> bool:
         module = self.module()
-        return module is None or any(id(p) in taken for p in module.parameters())
+        return module is None or any(id(p) in taken for p in parameters_in(module))
 
 
 class LoadedStates:
@@ -74,7 +75,7 @@ class LoadedStates:
         if not isinstance(module, torch.nn.Module) or not isinstance(state, dict):
             return
         # Who loads a part of it again has the last word.
-        taken = set(map(id, module.parameters()))
+        taken = set(map(id, parameters_in(module)))
         others = [load for load in self._loads if not load.overlaps(taken)]
         self._loads = others[-_LOADS:]
         found = self._find(module, state)
@@ -101,7 +102,7 @@ class LoadedStates:
             module = load.module()
             if module is None:
                 continue
-            if not any(id(p) in held for p in module.parameters()):
+            if not any(id(p) in held for p in parameters_in(module)):
                 others.append(load)
                 continue
             self._read(
@@ -125,7 +126,7 @@ class LoadedStates:
 
     def _find(self, module: torch.nn.Module, names: Any) -> dict[str, torch.Tensor]:
         """The first parameters of these names that can be read."""
-        named = module.named_parameters()
+        named = named_parameters_in(module)
         loaded = ((name, parameter) for name, parameter in named if name in names)
         few = itertools.islice(loaded, _PARAMETERS)
         return {name: parameter for name, parameter in few if self._tells(parameter)}
@@ -151,7 +152,7 @@ class LoadedStates:
 def _has_embeddings(module: torch.nn.Module) -> bool:
     """Words that a file does not know, or the padding, are often made anew."""
     kinds = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-    return any(isinstance(part, kinds) for part in module.modules())
+    return any(isinstance(part, kinds) for part in modules_in(module))
 
 
 def _row(few: torch.Tensor) -> Row:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import parameters_in
 
 if TYPE_CHECKING:
     import torch
@@ -103,7 +104,7 @@ class LocalBackwards:
         rows = []
         for wrapper in wrappers:
             row = self._rows.get(wrapper)
-            if row is not None and any(id(p) in held for p in wrapper.parameters()):
+            if row is not None and any(id(p) in held for p in parameters_in(wrapper)):
                 rows.append(row)
         self._of.set(optimizer, (len(wrappers), rows))
         return rows

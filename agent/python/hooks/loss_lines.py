@@ -13,6 +13,7 @@ from typing import NamedTuple, TYPE_CHECKING
 from _traincheck.call_kinds import SEARCHES
 from _traincheck.call_shapes import Shape
 from _traincheck.graph_nodes import walk
+from _traincheck.module_content import modules_in
 from _traincheck.reached_calls import ReachedCalls
 from _traincheck.reached_code import ReachedCode
 from _traincheck.sources import site_of
@@ -88,7 +89,7 @@ class LossLines:
         """The call that is the cause; None: it is not known."""
         roots = [model.root() for model in self._models.all()]
         modules = [
-            part for root in roots if root is not None for part in root.modules()
+            part for root in roots if root is not None for part in modules_in(root)
         ]
         code = ReachedCode(modules)
         if not code.is_whole:

@@ -15,6 +15,7 @@ import torch
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.looks import looks_at
+from _traincheck.module_content import named_parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +91,7 @@ class MovedReplicas:
 def _trained(wrapper: DDP) -> Iterator[tuple[str, torch.Tensor]]:
     """Those that it averages, by name."""
     ignored = getattr(wrapper, "parameters_to_ignore", ())
-    for count, (name, parameter) in enumerate(wrapper.module.named_parameters()):
+    for count, (name, parameter) in enumerate(named_parameters_in(wrapper.module)):
         if count == _MOST:
             return
         if parameter.requires_grad and name not in ignored:

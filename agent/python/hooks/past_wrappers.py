@@ -13,6 +13,7 @@ import torch
 
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import parameters_in
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel as DDP
@@ -103,7 +104,7 @@ class PastWrappers:
         rows = [
             row
             for wrapper, row in self._rows.items()
-            if any(id(p) in held for p in wrapper.parameters())
+            if any(id(p) in held for p in parameters_in(wrapper))
         ]
         self._of.set(optimizer, (len(self._rows), rows))
         return rows
@@ -112,7 +113,7 @@ class PastWrappers:
 def _mark(wrapper: DDP) -> tuple[int, int]:
     """Of the gradient of its first trained parameter: which tensor it is, and how often
     it was written."""
-    for parameter in wrapper.parameters():
+    for parameter in parameters_in(wrapper):
         if parameter.requires_grad:
             gradient = parameter.grad
             return _NONE if gradient is None else (id(gradient), gradient._version)

@@ -15,6 +15,7 @@ import torch
 from _traincheck import run_agreement
 from _traincheck.hyper_parameters import number_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +52,7 @@ class PlateauMetrics:
         """Called when a model is, by all ranks of the world."""
         size = torch.distributed.get_world_size(group)
         if size == torch.distributed.get_world_size() and len(self._wrapped) < 16:
-            self._wrapped.append({id(one) for one in wrapper.parameters()})
+            self._wrapped.append({id(one) for one in parameters_in(wrapper)})
 
     def stepped(self, scheduler: Any, metric: Any) -> None:
         """It was given a metric, and has set its rates."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import named_parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -100,7 +101,7 @@ class PositionalStates:
         if file != self._places_in:
             self._places, self._places_in = {}, file
         in_file = {name: position for position, name in enumerate(state)}
-        for own, (name, parameter) in enumerate(module.named_parameters()):
+        for own, (name, parameter) in enumerate(named_parameters_in(module)):
             if name in in_file:
                 self._places[id(parameter)] = in_file[name], own
 

@@ -13,6 +13,7 @@ import torch
 
 from _traincheck import transforms
 from _traincheck.generators import drawn_state
+from _traincheck.module_content import parameters_in
 from _traincheck.replaced_buffers import ReplacedBuffers
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Recomputation:
         tensors = result if isinstance(result, (tuple, list)) else (result,)
         plain = [t for t in tensors if isinstance(t, torch.Tensor)]
         if isinstance(module, torch.nn.Module) and plain and torch.is_grad_enabled():
-            if any(p.requires_grad for p in module.parameters()):
+            if any(p.requires_grad for p in parameters_in(module)):
                 cut = not any(t.requires_grad for t in plain)
                 self._cut = bool(self._cut) or cut
         if state is not None:

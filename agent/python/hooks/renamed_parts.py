@@ -12,6 +12,8 @@ import collections
 import itertools
 from typing import TYPE_CHECKING
 
+from _traincheck.module_content import named_buffers_in, named_parameters_in
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
@@ -82,7 +84,7 @@ def _by_layer(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return dict(itertools.chain(module.named_parameters(), module.named_buffers()))
+    return dict(itertools.chain(named_parameters_in(module), named_buffers_in(module)))
 
 
 def _is_renamed(one: str, other: str) -> bool:

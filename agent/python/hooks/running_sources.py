@@ -11,6 +11,7 @@ from typing import NamedTuple
 from typing import TYPE_CHECKING
 
 from _traincheck.branches import settings_of
+from _traincheck.module_content import modules_in
 from _traincheck.projects import is_of_another_project
 from _traincheck.sources import definition_of, frames, is_of_user, own_nodes
 from _traincheck.subsets import whole_of
@@ -82,7 +83,7 @@ class RunningSources:
         found: dict[type[Any], list[Any]] = {}
         for model in self._models.all():
             root = model.root()
-            for part in root.modules() if root is not None else ():
+            for part in modules_in(root) if root is not None else ():
                 some = found.setdefault(type(part), [])
                 if len(some) < _MOST_OWNERS:
                     some.append(part)

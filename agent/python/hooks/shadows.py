@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from _traincheck import naming
+from _traincheck.module_content import named_parameters_in, parameters_in
 from _traincheck.observing import observe
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Shadows:
                 # Also where its memory is that of a copy which is gone.
                 source = self._converted_from(module)
             if source is None:
-                if next(module.parameters(), None) is not None:
+                if next(parameters_in(module), None) is not None:
                     # Of what may become known.
                     self._made.append(weakref.ref(module))
             elif self._copies_of(source) < _MAX_SHADOWS:
@@ -127,7 +128,7 @@ class Shadows:
 
     def _converted_from(self, module: torch.nn.Module) -> int | None:
         """Number of the model of the same names and shapes and other types."""
-        tensors = dict(module.named_parameters())
+        tensors = dict(named_parameters_in(module))
         shapes = {name: tensor.shape for name, tensor in tensors.items()}
         if not shapes:
             return None

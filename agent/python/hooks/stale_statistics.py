@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from _traincheck.device_values import first_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import parameters_in
 
 if TYPE_CHECKING:
     from _traincheck.awake import Awake
@@ -93,7 +94,7 @@ class StaleStatistics:
 
     def _look(self, root: torch.nn.Module, copy: _Copy) -> None:
         norm, source = copy.norm(), copy.source()
-        parameter = next(root.parameters(), None)
+        parameter = next(parameters_in(root), None)
         if not copy.is_open() or parameter is None:
             return
         if norm is None or source is None or norm.training:

@@ -21,6 +21,7 @@ import torch
 
 from _traincheck.followers import parameter_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import named_parameters_in
 from _traincheck.sources import site_of
 from _traincheck.averaging_classes import entries_of
 
@@ -182,8 +183,8 @@ class StandingAverages:
     ) -> tuple[Get, Get] | None:
         held = self._holds.held_tensors()
         for follower, source in ((one, other), (other, one)):
-            mine = list(follower.named_parameters())
-            theirs = list(source.named_parameters())
+            mine = list(named_parameters_in(follower))
+            theirs = list(named_parameters_in(source))
             if any(id(parameter) in held for _, parameter in mine):
                 continue
             # Their names may differ by a wrapper's prefix.
@@ -205,7 +206,7 @@ class StandingAverages:
         roots = [root for model in self._models.all() if (root := model.root())]
         held = self._holds.held_tensors()
         for source in [*own.values(), *roots]:
-            named = list(source.named_parameters())
+            named = list(named_parameters_in(source))
             name = next((n for n, one in named if _is_moved(one, held)), None)
             if name is None:
                 continue
@@ -213,7 +214,7 @@ class StandingAverages:
                 if kept.has(name) and kept.attribute in names:
                     yield kept.getter(name), parameter_of(source, name)
             for module in spoken_of:
-                mine = list(module.named_parameters())
+                mine = list(named_parameters_in(module))
                 is_held = any(id(parameter) in held for _, parameter in mine)
                 if not is_held and _kinds(mine) == _kinds(named):
                     yield parameter_of(module, name), parameter_of(source, name)

@@ -21,6 +21,7 @@ from _traincheck.device_values import first_of
 from _traincheck.file_entries import entries_of
 from _traincheck.holds import parameters_of
 from _traincheck.hyper_parameters import number_of
+from _traincheck.module_content import parameters_in
 from _traincheck.positional_states import first_tensors, mark_of
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def _is_trained(
     held: set[int] = set()
     for optimizer in filter(has_moments, optimizers):
         held.update(map(id, parameters_of(optimizer)))
-    return any(id(one) in held for one in module.parameters())
+    return any(id(one) in held for one in parameters_in(module))
 
 
 def has_moments(optimizer: torch.optim.Optimizer) -> bool:

@@ -15,6 +15,7 @@ import torch
 
 from _traincheck.device_values import first_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +89,6 @@ class StillCopies:
         return None if said is None else float(said)
 
     def _read(self, root: torch.nn.Module) -> Iterator[torch.Tensor]:
-        for parameter in root.parameters():
+        for parameter in parameters_in(root):
             if type(parameter) is torch.nn.Parameter and self._values.reads(parameter):
                 yield parameter

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from _traincheck.graph_nodes import inputs, shape, walk
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import parameters_in
 from _traincheck.places import place
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class StrayTerms:
         self, module: torch.nn.Module, optimizers: list[torch.optim.Optimizer]
     ) -> None:
         if self._open:
-            cleared = set(map(id, module.parameters()))
+            cleared = set(map(id, parameters_in(module)))
             for optimizer in optimizers:
                 if not cleared.isdisjoint(map(id, parameters_of(optimizer))):
                     self.clears(optimizer)

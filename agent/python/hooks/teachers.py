@@ -22,6 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from _traincheck.device_values import first_of
 from _traincheck.evaluations import depends_on_mode
+from _traincheck.module_content import modules_in, parameters_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,16 +110,16 @@ class Teachers:
         if network.is_done or network.steps <= _STEPS:
             return None
         network.is_done = network.steps > _STEPS + _LOOKS
-        return any(part.training for part in module.modules() if _matters(part))
+        return any(part.training for part in modules_in(module) if _matters(part))
 
     def _few(
         self, module: torch.nn.Module, held: set[int]
     ) -> list[torch.Tensor] | None:
         """Elements of it; None: it is trained, or it cannot be read."""
-        trains = any(parameter.requires_grad for parameter in module.parameters())
-        if trains and any(id(parameter) in held for parameter in module.parameters()):
+        trains = any(parameter.requires_grad for parameter in parameters_in(module))
+        if trains and any(id(parameter) in held for parameter in parameters_in(module)):
             return None
-        parameters = list(itertools.islice(module.parameters(), _PARAMETERS))
+        parameters = list(itertools.islice(parameters_in(module), _PARAMETERS))
         if not parameters or not all(map(self._reads, parameters)):
             return None
         return [first_of(parameter, _ELEMENTS) for parameter in parameters]
@@ -142,5 +143,5 @@ def _candidates(model: Model) -> Iterator[torch.nn.Module]:
     for name, module in root.named_modules():
         last = name.rpartition(".")[2]
         named = name.count(".") < _DEPTH and any(word in last for word in _NAMES)
-        if (module is root or named) and any(map(_matters, module.modules())):
+        if (module is root or named) and any(map(_matters, modules_in(module))):
             yield module

@@ -13,6 +13,7 @@ from torch.distributed.algorithms.join import Joinable
 from torch.nn.parallel import distributed
 
 from _traincheck.holds import parameters_of
+from _traincheck.module_content import parameters_in
 from _traincheck.observing import observe
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _optimizers_of(
     watch: Watch, model: torch.nn.Module
 ) -> Iterator[torch.optim.Optimizer]:
     """Those that have stepped with its parameters; one that joins itself steps on."""
-    own = set(map(id, model.parameters()))
+    own = set(map(id, parameters_in(model)))
     for optimizer in watch.holds.optimizers():
         if isinstance(optimizer, Joinable) or not watch.holds.ensure(optimizer).steps:
             continue

@@ -14,6 +14,7 @@ import torch
 from _traincheck import run_agreement
 from _traincheck.holds import parameters_of
 from _traincheck.identity_map import WeakIdentityMap
+from _traincheck.module_content import named_parameters_in, parameters_in
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel as DDP
@@ -41,7 +42,7 @@ class WrappedApart:
         world = torch.distributed.get_world_size()
         if size < 2 or size != world or self._count == _MODELS:
             return
-        parameters = list(wrapper.module.named_parameters())
+        parameters = list(named_parameters_in(wrapper.module))
         ignored = getattr(wrapper, "parameters_to_ignore", ())
         tensors = [one.detach() for name, one in parameters if name not in ignored]
         if not all(one.is_cpu and type(one) in _PLAIN for one in tensors):
@@ -70,7 +71,7 @@ class WrappedApart:
         found = [
             apart
             for wrapper, apart in self._apart.items()
-            if any(id(p) in held for p in wrapper.parameters())
+            if any(id(p) in held for p in parameters_in(wrapper))
         ]
         self._looked.set(optimizer, count)
         return any(found) if found else None
