@@ -70,6 +70,7 @@ constexpr char kStartsApart[] = "loss.ratio_starts_apart";
 constexpr char kStaysOne[] = "loss.ratio_stays_one";
 constexpr char kAnswersAlike[] = "loss.answers_alike";
 constexpr char kSomeAlike[] = "loss.some_answers_alike";
+constexpr char kOwnRowsConstant[] = "loss.own_rows_constant";
 constexpr char kStrayTerm[] = "loss.stray_term";
 constexpr char kNewTerm[] = "loss.term_without_graph";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
@@ -360,6 +361,11 @@ std::vector<Fact> OfPolicies() {
           "policy "
           "has been trained with the samples before",
           20),
+      CallRow<kOwnRowsConstant>(
+          "embeddings are multiplied with those of all ranks, among which this "
+          "rank's own are constants",
+          "gradients reach this rank's own embeddings among those of all ranks",
+          25),
       CallRow<kStrayTerm>(
           "a term of the loss reaches no parameter that is stepped with it",
           "each term of the loss reaches parameters that are stepped with it",

@@ -26,8 +26,9 @@ std::map<std::string, Limit> LimitsOfDevices() {
       {"device values",
        {"parameters are on a device, whose checkpoints and some of whose "
         "values the agent does not read",
-        {"loss.hand_steps_add_up", "loss.positions_of_samples",
-         "loss.reads_bytes", "loss.divides_bytes_twice", "opt.losses_are_zero",
+        {"loss.hand_steps_add_up", "loss.own_rows_constant",
+         "loss.positions_of_samples", "loss.reads_bytes",
+         "loss.divides_bytes_twice", "opt.losses_are_zero",
          "opt.moves_masked_rows", "opt.average_is_model",
          "opt.average_stands_still", "opt.foreign_gradients",
          "opt.frozen_norm_moves", "opt.frozen_part_apart",

@@ -96,6 +96,10 @@ class _Backward:
         if here is not None:
             still = watch.still_ratios.backward_begins(here, roots_of(args, kwargs))
             self._say(STILL_RATIO, still)
+        if watch.gathered_rows.awaits_loss():
+            roots, steps = roots_of(args, kwargs), watch.clock.steps_begun()
+            gathered = watch.gathered_rows.backward_begins(roots, steps)
+            watch.loss_lines.record(gathered, {})
         if len(optimizers) > 1:
             roots = roots_of(args, kwargs)
             self._say(STRAY_TERM, watch.stray_terms.backward_begins(roots, optimizers))

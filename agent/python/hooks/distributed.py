@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from _traincheck.gathered_rows import GATHERS
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
 
@@ -61,13 +62,10 @@ class _Collective:
         self._position = names.index("group") if "group" in names else len(names)
         self._reduces = function.__name__ == "all_reduce"
         self._exchanges = function.__name__ in _EXCHANGES
+        self._name = function.__name__
 
     def before(self, args: Args, kwargs: Kwargs) -> None:
-        group = kwargs.get("group")
-        if group is None and len(args) > self._position:
-            group = args[self._position]
-        if group is None:
-            group = _default_group()
+        group = self._group(args, kwargs)
         self._watch.topology.enter_collective(group)
         self._watch.past_wrappers.collective()
         if self._reduces and self._watch.signs.alone():
@@ -84,6 +82,17 @@ class _Collective:
         error: BaseException | None,
     ) -> None:
         self._watch.topology.leave_collective()
+        # A result is what the program waits for later.
+        if error is None and result is None and self._name in GATHERS:
+            if self._watch.signs.alone():
+                group = self._group(args, kwargs)
+                self._watch.gathered_rows.gathered(self._name, group, args, kwargs)
+
+    def _group(self, args: Args, kwargs: Kwargs) -> Any:
+        group = kwargs.get("group")
+        if group is None and len(args) > self._position:
+            group = args[self._position]
+        return _default_group() if group is None else group
 
 
 def _default_group() -> ProcessGroup | None:

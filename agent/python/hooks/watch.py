@@ -34,6 +34,7 @@ from _traincheck.frozen_parts import FrozenParts
 from _traincheck.frozen_zeros import FrozenZeros
 from _traincheck.forgetful_moments import ForgetfulMoments
 from _traincheck.followers import Followers
+from _traincheck.gathered_rows import GatheredRows
 from _traincheck.generators import Generators
 from _traincheck.hand_clears import HandClears
 from _traincheck.hand_steps import HandSteps
@@ -277,6 +278,7 @@ class Watch:
         )
         self.clipped = Clipped(self.step_lines, self.awake)
         self.repeated_clips = RepeatedClips(self)
+        self.gathered_rows = GatheredRows(self.core, self.values)
 
     def _look_at_averages_anew(self) -> None:
         self.kept_averages = KeptAverages(self.step_lines)

@@ -16,6 +16,7 @@ if __name__ == "__main__":
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.nn import functional as with_backward
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset, random_split
 from torch.utils.data.distributed import DistributedSampler
@@ -286,7 +287,50 @@ def codes_that_are_sent(right: bool) -> None:
     train_by_codes(codes)
 
 
+def gathered(rows):
+    """Those of all ranks, without a gradient."""
+    parts = [torch.zeros_like(rows) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, rows)
+    return parts
+
+
+def contrast(collect) -> None:
+    """Two views of a sample find each other among those of all ranks."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(6, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows = torch.Generator().manual_seed(dist.get_rank())
+    own = torch.arange(8) + 8 * dist.get_rank()
+    for _ in range(2 * STEPS):
+        x = torch.randn(8, 6, generator=rows)
+        views = torch.cat([x, x + 0.1 * torch.randn(8, 6, generator=rows)])
+        first, second = nn.functional.normalize(model(views), dim=1).chunk(2)
+        scores = first @ torch.cat(collect(second)).t() / 0.2
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(scores, own).backward()
+        optimizer.step()
+
+
+def keys_without_a_gradient(right: bool) -> None:
+    """Own rows stay as they were collected, or are put back."""
+
+    def collect(rows):
+        parts = gathered(rows)
+        if right:
+            parts[dist.get_rank()] = rows
+        return parts
+
+    contrast(collect)
+
+
+def keys_with_a_backward(right: bool) -> None:
+    """Gradients go back to the ranks whose rows were collected."""
+    contrast(with_backward.all_gather if right else gathered)
+
+
 CASES = (
+    keys_without_a_gradient,
+    keys_with_a_backward,
     codes_of_each_rank,
     codes_that_are_sent,
     parts_past_the_wrapper,
