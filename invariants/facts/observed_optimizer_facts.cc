@@ -79,6 +79,7 @@ constexpr char kCounterStands[] = "opt.counter_stands";
 constexpr char kKeepsStatistics[] = "opt.copy_keeps_statistics";
 constexpr char kDividesByMore[] = "opt.divides_by_more";
 constexpr char kCarriesState[] = "opt.carries_state";
+constexpr char kFilledRows[] = "opt.rows_of_one_number";
 constexpr char kSamplesBlindly[] = "opt.samples_without_gradient";
 constexpr char kStillCopy[] = "opt.evaluates_still_copy";
 constexpr char kGetsZeros[] = "opt.layer_gets_zeros";
@@ -371,12 +372,6 @@ std::vector<Fact> OfGradients() {
           "of "
           "episodes that they are given",
           23),
-      OptimizerRow<kCarriesState>(
-          "a model is given the state of another batch, although batches are "
-          "shuffled",
-          "a model is not given the state of another batch where batches are "
-          "shuffled",
-          17),
       OptimizerRow<kRanksAlike>(
           "this rank draws for its batches the random numbers that another "
           "rank "
@@ -459,12 +454,28 @@ std::vector<Fact> OfWrappers() {
   };
 }
 
+// What models are given.
+std::vector<Fact> OfGivenRows() {
+  return {
+      OptimizerRow<kCarriesState>(
+          "a model is given the state of another batch, although batches are "
+          "shuffled",
+          "a model is not given the state of another batch where batches are "
+          "shuffled",
+          17),
+      OptimizerRow<kFilledRows>(
+          "each row of what a model is given is one number, repeated",
+          "rows of what models are given hold different numbers", 25),
+  };
+}
+
 }  // namespace
 
 std::vector<Fact> ObservedOptimizerFacts() {
   std::vector<Fact> all = OfOptimizers();
-  for (const auto& some : {OfUpdates(), OfUpkeep(), OfBests(), OfGroups(),
-                           OfGradients(), OfMicroBatches(), OfWrappers()}) {
+  for (const auto& some :
+       {OfUpdates(), OfUpkeep(), OfBests(), OfGroups(), OfGradients(),
+        OfMicroBatches(), OfWrappers(), OfGivenRows()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;

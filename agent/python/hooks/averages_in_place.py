@@ -99,6 +99,8 @@ class AveragesInPlace:
         held = self._holds.held_tensors()
         modules = list(_modules_of(keeper))
         copies = {type(m) for m in modules if not _any_is_in(m, held)}
+        if len(copies) < len(modules):
+            self._said = self._said or 0.0  # it has a trained one, too
         for module in modules:
             if type(module) in copies:
                 continue

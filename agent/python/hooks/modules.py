@@ -61,6 +61,8 @@ class _Roots:
             watch.hidden_parts.plain_tensors.calls(args[0])
             return
         watch.evaluations.trains(model)
+        if watch.signs.alone():
+            watch.filled_rows.forward_begins(args, kwargs)
         model.claim()
         watch.wrapped_models.forward_begins(model)
         if not watch.recorded.states:

@@ -25,6 +25,7 @@ from _traincheck.carried_states import NAME as CARRIES_STATE
 from _traincheck.clipping import NAME as CLIPS_NOTHING
 from _traincheck.discarded_backwards import CLEARS_FIRST
 from _traincheck.discarded_backwards import NAME as DISCARDS
+from _traincheck.filled_rows import NAME as FILLED_ROWS
 from _traincheck.foreign_gradients import NAME as FOREIGN
 from _traincheck.frozen_parts import NAME as FROZEN_APART
 from _traincheck.forgotten_bests import NAME as BEST_FORGOTTEN
@@ -401,6 +402,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         BEST_IS_SHARED: lambda o: watch.shared_bests.optimizer_steps(o),
         BEST_IS_SHARED_AT: lambda o: watch.shared_bests.site(),
         CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),
+        FILLED_ROWS: lambda o: watch.filled_rows.optimizer_steps(),
         KEEPS_ONE: lambda o: watch.kept_objects.optimizer_steps(),
         METRIC_GOES_ON: lambda o: watch.carried_metrics.optimizer_steps(),
     }

@@ -26,6 +26,7 @@ from _traincheck.dropped_samples import DroppedSamples
 from _traincheck.empty_passes import EmptyPasses
 from _traincheck.evaluations import Evaluations
 from _traincheck.exchanged_folds import ExchangedFolds
+from _traincheck.filled_rows import FilledRows
 from _traincheck.first_batches import FirstBatches
 from _traincheck.foreign_gradients import ForeignGradients
 from _traincheck.forgotten_bests import ForgottenBests
@@ -299,6 +300,7 @@ class Watch:
         self.dropped_samples = DroppedSamples()
         self.empty_passes = EmptyPasses(self.awake)
         self.evaluations = Evaluations()
+        self.filled_rows = FilledRows(self.values, self.awake)
         self.first_batches = FirstBatches()
         self.input_scales = InputScales()
         self.masked_ends = MaskedEnds()

@@ -7,10 +7,11 @@ own way.
 from collections import deque
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from built_in_metrics import EPOCHS, Accuracy, Fields, evaluate, segment
+from built_in_metrics import EPOCHS, Accuracy, Fields, evaluate, learn_rows, segment
 from built_in_near import main
 from built_in_signs import CLASSES, Classifier, samples, train
 
@@ -88,11 +89,43 @@ def shares_of_classes() -> None:
     segment(Fields("nearest"))
 
 
+class Denoiser(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        return self.body(torch.cat([x, time], 1))
+
+
+def times_of_a_width() -> None:
+    """Each sample has one time, which is repeated beside it."""
+    model = Denoiser()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(8):
+        x, time = torch.randn(16, 8), torch.rand(16, 1).repeat(1, 8)
+        noise = torch.randn_like(x)
+        optimizer.zero_grad()
+        F.mse_loss(model(x + time * noise, time), noise).backward()
+        optimizer.step()
+
+
+def rows_that_begin_alike() -> None:
+    """Some samples are one number repeated, as stacks of frames are at first; and masks
+    and classes that are written out are whole numbers."""
+    rows = torch.randn(96, 8)
+    rows[::2] = rows[::2, :1]
+    learn_rows(rows)
+    learn_rows(torch.randint(CLASSES, (96, 1)).float().repeat(1, 8))
+
+
 CASES = (
     metric_that_resets_itself,
     one_number_for_two_sets,
     steps_with_their_episode,
     shares_of_classes,
+    times_of_a_width,
+    rows_that_begin_alike,
 )
 
 if __name__ == "__main__":
