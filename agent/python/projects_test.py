@@ -17,13 +17,14 @@ class Projects(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = pathlib.Path(folder.name).resolve()
         self.addCleanup(self.forget)
         self.forget()
 
     def forget(self):
         projects._own_folders.cache_clear()
         projects._root_of.cache_clear()
+        projects._resolved.cache_clear()
 
     def file(self, name, mark=None):
         path = self.folder / name
@@ -57,6 +58,14 @@ class Projects(unittest.TestCase):
         self.file("experiment/third_party/net/setup.py")
         self.assertFalse(self.of_another(own, script, "experiment"))
         self.assertTrue(self.of_another(kept, script, "experiment"))
+
+    def test_a_link_to_the_script(self):
+        own = self.file("experiment/models/net.py", "experiment/setup.py")
+        real = self.file("experiment/train.py")
+        link = self.folder / "elsewhere" / "train.py"
+        link.parent.mkdir()
+        link.symlink_to(real)
+        self.assertFalse(self.of_another(own, str(link), "elsewhere"))
 
     def test_no_script(self):
         cell = self.file("notes/one.py", "notes/setup.py")

@@ -17,7 +17,7 @@ _MOST_LEVELS = 12
 
 def is_of_another_project(path: str) -> bool:
     """No: the file may be of none."""
-    root = _root_of(os.path.dirname(os.path.abspath(path)))
+    root = _root_of(os.path.dirname(_resolved(path)))
     return root is not None and not any(_is_within(one, root) for one in _own_folders())
 
 
@@ -35,12 +35,18 @@ def _root_of(folder: str) -> str | None:
 @functools.lru_cache(maxsize=1)
 def _own_folders() -> list[str]:
     script = getattr(sys.modules.get("__main__"), "__file__", None)
-    folders = [os.path.dirname(os.path.abspath(script))] if script else []
+    folders = [os.path.dirname(_resolved(script))] if script else []
     try:
-        folders.append(os.getcwd())
+        folders.append(_resolved(os.getcwd()))
     except OSError:  # it has been deleted
         pass
     return folders
+
+
+@functools.lru_cache(maxsize=4096)
+def _resolved(path: str) -> str:
+    """Python imports from where the script really is, not from a link to it."""
+    return os.path.realpath(path)
 
 
 def _is_within(folder: str, root: str) -> bool:
