@@ -82,6 +82,12 @@ class Tree {
   std::map<std::string, std::vector<const v1::Violation*>> below_;
 };
 
+// Nothing explains it: whoever mends the lead alone is left with it.
+bool NeedsItsOwnFix(const IncidentMember& member) {
+  return member.beside && member.depth == 1 && !IsAdvice(member.violation) &&
+         !IsSilenced(member.violation) && !member.violation.fix().empty();
+}
+
 }  // namespace
 
 bool Leads(const v1::Violation& violation) {
@@ -163,6 +169,10 @@ std::string OthersText(const Incident& incident) {
                     "- ", ViolationHeadline(member.violation), " [",
                     OneLine(member.violation.id()),
                     IsSilenced(member.violation) ? ", silenced" : "", "]\n");
+    if (NeedsItsOwnFix(member)) {
+      absl::StrAppend(
+          &text, "        what to do: ", OneLine(member.violation.fix()), "\n");
+    }
   }
   if (shown < incident.members.size()) {
     absl::StrAppend(&text, "      - and ", incident.members.size() - shown,

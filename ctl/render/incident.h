@@ -55,7 +55,9 @@ size_t CountAlertIncidents(const std::vector<Incident>& incidents);
 std::string CountedIncidents(const std::vector<Incident>& incidents);
 
 // What follows from the lead, and what was found beside it, each under its
-// heading, a line each, in the shape of a tree; "" if there is nothing else.
+// heading, a line each, in the shape of a tree; "" if there is nothing else. An
+// alert that nothing explains is shown with what to do: it may have a cause of
+// its own.
 std::string OthersText(const Incident& incident);
 
 // "3 violations follow from it, 1 was found beside it"; "" if there is nothing

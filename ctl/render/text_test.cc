@@ -225,6 +225,28 @@ TEST(IncidentTextTest, WhatHasNoKnownCauseStandsBesideTheLead) {
             HasSubstr("    - Since step 12 c is wrong\n")));
 }
 
+// It may be an error of its own.
+TEST(IncidentTextTest, AnAlertThatNothingExplainsHasAFix) {
+  auto alert = Follower("o", "");
+  alert.set_grade("alert");
+  alert.set_fix("Call zero_grad().");
+  auto advice = Follower("a", "");
+  advice.set_grade("advice");
+  advice.set_fix("Shuffle.");
+  auto explained = Follower("b", "v1");
+  explained.set_grade("alert");
+  explained.set_fix("Nothing.");
+  const std::vector<Incident> incidents =
+      IncidentsOf({Parse<v1::Violation>(kViolation), alert, advice, explained});
+  EXPECT_EQ(OthersText(incidents.at(0)),
+            "    what follows from it:\n"
+            "      - Since step 12 b is wrong (ranks 0,1, train.py:41) [b]\n"
+            "    found beside it, cause not known:\n"
+            "      - Since step 12 o is wrong (ranks 0,1, train.py:41) [o]\n"
+            "        what to do: Call zero_grad().\n"
+            "      - Since step 12 a is wrong (ranks 0,1, train.py:41) [a]\n");
+}
+
 constexpr char kBlamed[] = R"(
     id: 'v2' run: 'a' relation: 'APIArg' rung: 'mode' invariant_id: 'i2'
     text: 'The optimizer steps in training mode.' first_step: 7 last_step: 9
