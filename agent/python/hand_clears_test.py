@@ -69,6 +69,16 @@ class HandClears(HooksCase):
         other(torch.ones(1, 2)).sum().backward()
         self.assertEqual(self.recorded(), ["Linear.bias", "Linear.weight"])
 
+    def test_an_optimizer_for_each_parameter(self):
+        weights = [nn.Parameter(torch.ones(1)) for _ in range(40)]
+        optimizers = [torch.optim.SGD([weight], lr=0.1) for weight in weights]
+        torch.cat(weights).sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        self.recorded()
+        torch.cat(weights).sum().backward()
+        self.assertEqual(len(self.recorded()), 16)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     _Left = WeakIdentityMap[torch.optim.Optimizer, tuple[int, int]]
 
 _BACKWARDS = 8  # behind a step
+_OPTIMIZERS = 16  # at one backward: some have one for each parameter
 _LOOKED_AT = 16  # gradients of an optimizer
 _RECORDED = 3  # of these, the smallest ones
 
@@ -51,7 +52,7 @@ class HandClears:
     def backward_begins(self) -> None:
         """Called where states are recorded, and before gradients are added up."""
         point = self._core.POINT_GRAD_CLEAR
-        for optimizer, (thread, left) in self._left.items():
+        for optimizer, (thread, left) in self._left.items()[:_OPTIMIZERS]:
             if thread != get_ident():
                 continue  # a claim would take it away from that thread
             held = self._holds.ensure(optimizer)
