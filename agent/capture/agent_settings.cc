@@ -9,7 +9,8 @@
 namespace traincheck::agent {
 namespace {
 
-// Never destroyed: threads of the program may still record at its end.
+// The settings are never destroyed, because threads of the program may still
+// record while the process ends.
 Settings& Loaded() {
   static auto* const settings = new Settings;
   return *settings;
@@ -19,6 +20,8 @@ Settings& Loaded() {
 
 std::string LoadSettings() { return Loaded().Load(environ); }
 
+// The environment is read at each call and not kept, since a program may set
+// variables before it starts workers.
 std::string SettingOf(const char* variable) {
   const char* const set = std::getenv(variable);
   // A variable that is set to nothing hides the file's value, too.

@@ -8,8 +8,8 @@
 namespace traincheck::agent {
 namespace {
 
-// Names given with the call; -1: it is none of them. Names of code are
-// interned: most comparisons are of addresses.
+// The place of `name` among the keywords of a call; -1: it is not one of them.
+// Names in code are interned, so comparing addresses finds nearly all of them.
 Py_ssize_t FindKeyword(PyObject* names, Py_ssize_t count, PyObject* name) {
   for (Py_ssize_t i = 0; i < count; ++i) {
     if (PyTuple_GetItem(names, i) == name) return i;
@@ -45,16 +45,22 @@ void CallContent::WriteArguments(const CallArguments& arguments,
     const Parameter& parameter = parameters[i];
     PyObject* value = nullptr;
     if (parameter.position >= 0 && parameter.position < positional) {
+      // A positional argument goes before a keyword, as in the call itself;
+      // both for one parameter would be the program's error, which the function
+      // raises.
       value = arguments.values[parameter.position];
     } else if (named > 0) {
       const Py_ssize_t at =
           FindKeyword(arguments.names, named, parameter.name.get());
       if (at >= 0) value = arguments.values[positional + at];
     }
+    // What does not fit ends the list: the record then says that its content
+    // was cut.
     if (value == nullptr) continue;  // the default holds
     if (!values.Write(Field::kArgument, i, value, parameter.detail)) return;
   }
   if (rest < 0) return;
+  // What *args took. Names such as "args[0]" keep apart what has no parameter.
   for (Py_ssize_t i = rest; i < positional; ++i) {
     if (!values.WriteNamed("args[" + std::to_string(i - rest) + "]",
                            arguments.values[i], rest_detail)) {

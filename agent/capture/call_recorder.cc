@@ -25,8 +25,9 @@ const ProcessRecorder::OpenBackward* ForeignParent(const ThreadRecorder& thread,
   return &process.open_backwards().back();
 }
 
-// By object: a call is outermost also within one of another object, as an
-// optimizer within one that wraps it.
+// "Outermost" is decided by object: a call is outermost also within a call of
+// another object, as an optimizer's step is within the step of an optimizer
+// that wraps it.
 bool IsOutermost(const std::vector<OpenCall>& open, Category category,
                  const void* self) {
   return std::none_of(open.begin(), open.end(), [&](const OpenCall& call) {
@@ -50,6 +51,8 @@ struct alignas(8) RecordBuffer {
   char bytes[kBytes];
 };
 
+// The two fields that every begin may carry: the called object and, for a call
+// on an engine thread, the backward that it belongs to.
 void PutBegin(FieldWriter* out, PyObject* self,
               const ProcessRecorder::OpenBackward* foreign) {
   const uint32_t object = self == nullptr ? 0 : ObjectTable::Get().IdOf(self);
@@ -60,6 +63,7 @@ void PutBegin(FieldWriter* out, PyObject* self,
   }
 }
 
+// The common case: no content, so that a small buffer on the stack is enough.
 void WriteBegin(ThreadRecorder& thread, const CallBeginRecord& begin,
                 PyObject* self, const ProcessRecorder::OpenBackward* foreign) {
   RecordBuffer<kMaxBareBytes> buffer;
@@ -96,6 +100,7 @@ void WriteTellingEnd(ThreadRecorder& thread, const CallEndRecord& end,
   thread.Append(out, buffer.bytes, RecordType::kCallEnd, flags);
 }
 
+// The user's exception is in flight and must arrive unchanged.
 void WriteRaised(ThreadRecorder& thread, const CallEndRecord& end) {
   const SavedException exception;
   RecordBuffer<kMaxBareBytes> buffer;
@@ -110,7 +115,8 @@ void WriteRaised(ThreadRecorder& thread, const CallEndRecord& end) {
   thread.Append(out, buffer.bytes, RecordType::kCallRaised, 0);
 }
 
-// Do its records cost much the same each time? Digests do not.
+// Do the records of this function cost much the same each time? Calls that
+// digest tensors do not, so each of them is timed (own_time.h).
 bool IsOneOfMany(const Function& function) {
   return function.content == nullptr || !function.content->reads_attributes;
 }
@@ -127,6 +133,8 @@ Category CategoryNumber(const std::string& category) {
   return static_cast<Category>(known->size() - 1);
 }
 
+// The number is valid for one generation: a forked child defines all its
+// functions again in its own ring 0.
 uint32_t FunctionId(Function& function) {
   if (function.generation == g_generation) [[likely]] {
     return function.id;
@@ -142,11 +150,15 @@ uint32_t FunctionId(Function& function) {
   return id;
 }
 
+// The count of the innermost open call includes all calls around it, so no
+// stack is walked.
 bool IsRootForward(ThreadRecorder& thread) {
   const std::vector<OpenCall>& open = thread.open_calls();
   return open.empty() || open.back().forwards == 0;
 }
 
+// The order matters: flags come from the stack before this call is on it, and
+// the definition of the function is committed before the record that names it.
 CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
                          const CallArguments& arguments, uint8_t flags) {
   const OwnTimeOfCall time(IsOneOfMany(function));
@@ -165,6 +177,8 @@ CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
                    parent == nullptr ? 0 : parent->forwards,
                    parent == nullptr ? 0 : parent->backwards};
 
+  // Everything that decides about the call later (stage, root, outermost) is a
+  // flag of its begin record, because a reader sees no Python state.
   if (TorchApi::GradEnabled()) flags |= kGradEnabled;
   if (call.backwards > 0 || foreign != nullptr) flags |= kInsideBackward;
   if (foreign != nullptr) flags |= kForeignParent;
@@ -194,6 +208,8 @@ CallInProgress BeginCall(ThreadRecorder& thread, Function& function,
   return result;
 }
 
+// A call may end in another state than it began: the thread's recorder may be
+// gone, or this may be the child of a fork within the call.
 void EndCall(const CallInProgress& call, const Function& function,
              PyObject* result, uint8_t output_flags) {
   const OwnTimeOfCall time(IsOneOfMany(function));

@@ -14,7 +14,8 @@ constexpr size_t kMaxCodes = 8192;
 constexpr int kPlaceDepth = 4;       // frames that a place is made of
 constexpr int kMaxPlaceFrames = 32;  // that are looked at for it
 
-// Nothing: no room now.
+// No value: ring 0 has no room now, and the next call at this place tries
+// again.
 std::optional<uint32_t> DefineSite(Definitions& definitions, PyObject* code,
                                    int line, uint32_t caller) {
   const Ref file = Attribute(code, "co_filename");
@@ -41,7 +42,10 @@ CallSites& CallSites::Get() {
   return *sites;
 }
 
+// Whether code is the user's is decided once for each code object, by its file.
 CallSites::Code& CallSites::Look(PyObject* code) {
+  // The table owns the code, so that no other code can get its address
+  // meanwhile.
   const auto known = codes_.find(code);
   if (known != codes_.end()) return known->second;
   // Emptied only when the new entry is in: letting go of code may run Python
@@ -56,6 +60,8 @@ CallSites::Code& CallSites::Look(PyObject* code) {
   return entry;
 }
 
+// Called once an instruction: later calls of the same line end at the first
+// look-up.
 uint32_t CallSites::SiteIn(PyObject* code, PyFrameObject* frame, int callers) {
   Code& entry = Look(code);
   // A forked child has rings of its own, in which no site is defined yet.
@@ -67,8 +73,8 @@ uint32_t CallSites::SiteIn(PyObject* code, PyFrameObject* frame, int callers) {
   if (known != entry.sites.end()) return known->second;
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
-  // Looked for by instruction first: sites that have a line of their own keep
-  // it.
+  // The search by instruction comes first, so that sites which have a line of
+  // their own keep it when the limit is reached.
   const bool whole = entry.sites.size() >= kMaxSitesOfCode ||
                      process->definitions().sites() >= kMaxLineSites;
   if (whole) {
@@ -83,12 +89,15 @@ uint32_t CallSites::SiteIn(PyObject* code, PyFrameObject* frame, int callers) {
   const auto site = DefineSite(
       process->definitions(), code,
       whole ? FirstLine(code) : PyFrame_GetLineNumber(frame), caller);
-  // Looked up again: the callers' code may have emptied the table.
+  // The entry is looked up again, since the callers' code may have emptied the
+  // table. Without a number nothing is kept, and the next call tries again.
   const int instruction = whole ? kWholeFunction : PyFrame_GetLasti(frame);
   if (site) Look(code).sites.emplace(instruction, *site);
   return site.value_or(0);
 }
 
+// The nearest frame of the user's code around `frame`, however much library
+// code lies between.
 uint32_t CallSites::CallerOf(PyFrameObject* frame, int callers) {
   // Ends the recursion through SiteIn, also where functions call each other.
   if (callers == kMaxCallers) return 0;
@@ -104,6 +113,8 @@ uint32_t CallSites::CallerOf(PyFrameObject* frame, int callers) {
   return 0;
 }
 
+// The line comes from the search in the source (a graph's mistake), not from a
+// frame.
 uint32_t CallSites::At(std::string_view file, uint32_t line,
                        std::string_view function) {
   ProcessRecorder* process = ProcessRecorder::Get();
@@ -115,6 +126,8 @@ uint32_t CallSites::At(std::string_view file, uint32_t line,
       .value_or(0);
 }
 
+// A wrapper has no frame of its own, so the search begins at the code that
+// called it.
 uint32_t CallSites::Here() {
   PyFrameObject* frame = PyEval_GetFrame();  // borrowed
   // Keeps the frame that is looked at; the innermost one belongs to the
@@ -129,6 +142,8 @@ uint32_t CallSites::Here() {
   return 0;
 }
 
+// For details of the plan: only calls that the user's own code makes are shown
+// with a line.
 uint32_t CallSites::OfCaller() {
   PyFrameObject* frame = PyEval_GetFrame();  // borrowed
   Ref owner;
@@ -146,6 +161,8 @@ uint32_t CallSites::OfCaller() {
   return 0;
 }
 
+// Tells apart from where in the program something is reached, for hooks that
+// keep what they know by place. It writes no record and defines no site.
 uint64_t CallSites::Place(std::string_view torch) {
   uint64_t place = 0;
   PyFrameObject* frame = PyEval_GetFrame();  // borrowed

@@ -13,9 +13,11 @@
 namespace traincheck::agent {
 namespace {
 
-// Elements of a container that a record tells of.
+// A record carries this many elements of a container; its length is always
+// recorded.
 constexpr Py_ssize_t kMaxElements = 8;
-// Different texts of one process; further ones are told by their length.
+// A process defines at most this many different texts for values; of further
+// texts only the length is recorded.
 constexpr uint32_t kMaxTexts = 10'000;
 
 bool IsTruth(PyObject* value) { return value == Py_True || value == Py_False; }
@@ -43,6 +45,7 @@ bool IsTorchConstant(PyObject* value) {
 
 }  // namespace
 
+// Errs on the side of leaving out: "monkey" is taken for a secret too.
 bool IsSecretName(std::string_view name) {
   std::string lower(name);
   std::transform(lower.begin(), lower.end(), lower.begin(),
@@ -53,6 +56,8 @@ bool IsSecretName(std::string_view name) {
   return false;
 }
 
+// Each of the two writes one value with the field that names it, or nothing of
+// it.
 bool ValueWriter::Write(Field name, uint64_t number, PyObject* value,
                         ValueDetail detail) {
   if (full_) return false;
@@ -71,6 +76,8 @@ bool ValueWriter::WriteNamed(std::string_view name, PyObject* value,
   return Finish(from);
 }
 
+// Half a value would be misread, so the record goes back to where the value
+// began and says that its content is cut.
 bool ValueWriter::Finish(size_t from) {
   if (out_.fits()) return true;
   full_ = true;
@@ -92,7 +99,8 @@ void ValueWriter::Value(PyObject* value, ValueDetail detail) {
   }
 }
 
-// False: it is a container or an object of some class.
+// False: the value is a container or an object of some class. The order is by
+// frequency, and bool comes before int, of which it is a subclass.
 bool ValueWriter::Plain(PyObject* value, ValueDetail detail) {
   if (TorchApi::IsTensor(value)) {
     Tensor(value, detail);
@@ -140,6 +148,8 @@ void ValueWriter::Text(std::string_view text, PyObject* value,
   out_.Unsigned(Field::kValueLength, text.size());
 }
 
+// One field for what a tensor is; the digest of its content is another and only
+// on plan.
 void ValueWriter::Tensor(PyObject* value, ValueDetail detail) {
   char bytes[kMaxTensorFieldBytes];
   const size_t size = EncodeTensor(value, detail.autograd, bytes);
@@ -167,6 +177,7 @@ void ValueWriter::Sequence(PyObject* value, ValueDetail detail) {
   }
 }
 
+// Keys that are not strings are passed over and count as elements.
 void ValueWriter::Mapping(PyObject* value, ValueDetail detail) {
   Type(value);
   out_.Unsigned(Field::kValueLength, static_cast<uint64_t>(PyDict_Size(value)));

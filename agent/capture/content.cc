@@ -14,14 +14,17 @@
 namespace traincheck::agent {
 namespace {
 
-// A tensor has at most 64 dimensions of 11 bytes each.
+// One entry has at most 64 dimensions of 11 bytes each, and a few fields.
 constexpr size_t kMaxEntryBytes = 1024;
 
+// The layout of a State record with data alone.
 struct StateWithDigest {
   StateRecord state;
   uint64_t digest;
 };
 
+// One entry of a checkpoint while it is read. Reading may release the GIL, so
+// the record is put together first and appended afterwards.
 class Entry {
  public:
   Entry(StatePoint point, uint32_t key) {
@@ -29,6 +32,8 @@ class Entry {
     record_.point = static_cast<uint8_t>(point);
   }
 
+  // What the loaded or saved value is: a tensor by digest, a number by value,
+  // anything else by its key alone.
   void Read(PyObject* value, Definitions& definitions) {
     if (TorchApi::IsTensor(value)) {
       if (const auto summary = SummaryOf(value)) {
@@ -74,6 +79,8 @@ class Entry {
 
 }  // namespace
 
+// The digest is that of a tensor of these bytes, so that a generator's state is
+// compared like any variable.
 void RecordBytes(StatePoint point, uint32_t variable, std::string_view bytes,
                  std::string_view dtype) {
   ThreadRecorder* thread = CurrentThread();
@@ -88,6 +95,8 @@ void RecordBytes(StatePoint point, uint32_t variable, std::string_view bytes,
   thread->Append(&record.state.header, sizeof record, RecordType::kState, 0);
 }
 
+// For hooks that compare contents themselves, such as batches. It writes no
+// record.
 DigestsRead ReadDigests(PyObject* tensors, std::string* digests) {
   const TorchApi::WithoutOverrides direct;
   const Py_ssize_t size = PySequence_Size(tensors);
@@ -108,6 +117,8 @@ DigestsRead ReadDigests(PyObject* tensors, std::string* digests) {
 bool RecordCheckpoint(StatePoint point, const CheckpointContent& content,
                       PyObject* values) {
   const TorchApi::WithoutOverrides direct;
+  // Entries come one by one, each with its own record: a checkpoint has more of
+  // them than a record has room.
   const size_t size = std::min(content.keys.size(), content.variables.size());
   for (size_t i = 0; i < size; ++i) {
     const Ref value(PySequence_GetItem(values, static_cast<Py_ssize_t>(i)));

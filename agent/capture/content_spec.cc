@@ -17,6 +17,7 @@ bool Malformed() {
   return false;
 }
 
+// The bits of content_spec.h.
 ValueDetail AsDetail(long bits) {
   return {.text = (bits & 1) != 0,
           .digest = (bits & 2) != 0,
@@ -30,7 +31,8 @@ bool ReadDetail(PyObject* value, ValueDetail* detail) {
   return true;
 }
 
-// A text only where texts are wanted, as in calls.
+// A default as records may show it. A text is kept only if the specification
+// wants texts, as in calls; other objects have no value that could be compared.
 PlainValue AsPlain(PyObject* value, ValueDetail detail) {
   if (value == Py_None) return nullptr;
   if (value == Py_True || value == Py_False) return value == Py_True;
@@ -46,6 +48,8 @@ PlainValue AsPlain(PyObject* value, ValueDetail detail) {
   return {};
 }
 
+// The row is checked although a hook of the agent's made it: a mistake there
+// must be a TypeError and not a crash of the training.
 bool ReadParameter(PyObject* row, CallContent* content, FunctionFacts* facts) {
   if (!PyTuple_Check(row) || PyTuple_Size(row) < 3) return false;
   PyObject* name = PyTuple_GetItem(row, 0);
@@ -78,6 +82,7 @@ bool ReadParameters(PyObject* rows, CallContent* content,
   return true;
 }
 
+// `rest` begins behind the last positional parameter.
 bool ReadRest(PyObject* rest, CallContent* content) {
   if (rest == Py_None) return true;
   if (!PyTuple_Check(rest) || PyTuple_Size(rest) != 2) return false;
@@ -104,6 +109,9 @@ bool ReadsAttributes(const CallContent& content) {
 
 }  // namespace
 
+// Each change of the specification defines the function anew under another
+// number, so that a record always refers to the list of parameters that it was
+// written with.
 bool SetContent(PyObject* spec, Function* function) {
   // Into copies: a specification that is malformed at its end changes nothing.
   FunctionFacts facts = function->facts;
@@ -123,7 +131,8 @@ bool SetContent(PyObject* spec, Function* function) {
     content->reads_attributes = ReadsAttributes(*content);
     facts.tells_return = content->returns;
   }
-  // Defined again it would only get another number.
+  // Nothing was told and nothing is: another definition would only give the
+  // function another number.
   if (function->content == nullptr && content == nullptr) return true;
   function->facts = std::move(facts);
   function->content = std::move(content);

@@ -10,9 +10,12 @@
 namespace traincheck::agent {
 namespace {
 
-// The variables of some thousand models.
+// Room for the variables of some thousand models. Definitions are kept only
+// while the relay takes nothing.
 constexpr size_t kMaxKeptBytes = 64u << 20;
 
+// The fields of a ProcessDef, in no particular order; fields without a value
+// are left out.
 void PutProcess(const ProcessIdentity& identity, Definition* def) {
   def->Inline(Field::kHost, identity.host);
   def->Inline(Field::kBootId, identity.boot_id);
@@ -52,12 +55,16 @@ void PutProcess(const ProcessIdentity& identity, Definition* def) {
 Definitions::Definitions(std::unique_ptr<RingWriter> ring)
     : ring_(std::move(ring)), last_us_(MonotonicNs() / 1000) {}
 
+// The writers are stopped before anything of theirs could refer to a definition
+// that is not there, and go on once all of them are.
 void Definitions::SetBlocked(bool blocked) {
   if (blocked_ == blocked) return;
   blocked_ = blocked;
   if (told_) told_(blocked);
 }
 
+// The kept definitions go first and in their order, because later ones refer to
+// earlier ones.
 void Definitions::RetrySlow() {
   while (!kept_.empty() &&
          ring_->TryAppend(kept_.front().data(), kept_.front().size())) {
@@ -97,6 +104,7 @@ uint32_t Definitions::String(std::string_view text) {
   return StringId(text, /*keep=*/false);
 }
 
+// `keep`: the definition that uses the text is kept, so its text must be, too.
 uint32_t Definitions::StringId(std::string_view text, bool keep) {
   // Longer texts that begin alike share a number.
   const std::string key(text.substr(0, kMaxStringBytes));
@@ -106,12 +114,14 @@ uint32_t Definitions::StringId(std::string_view text, bool keep) {
   Definition def(*this, id, 0,
                  keep ? Definition::NoRoom::kKeep : Definition::NoRoom::kFail);
   def.Inline(Field::kText, key);
-  // The number is given only with its definition: 0 says that there is none.
+  // The number is valid only if the definition is committed or kept; 0 says
+  // that there is none, and the next use tries again.
   if (!def.Commit(RecordType::kStringDef)) return 0;
   strings_.emplace(key, id);
   return id;
 }
 
+// For look-ups alone: nothing is defined.
 uint32_t Definitions::KnownString(std::string_view text) const {
   const auto known =
       strings_.find(std::string(text.substr(0, kMaxStringBytes)));
@@ -153,6 +163,8 @@ std::optional<uint32_t> Definitions::Site(std::string_view file, uint32_t line,
   return id;
 }
 
+// The buffer is as large as the largest record. 64 KiB would be too much for
+// the stack, on which the program's own frames lie.
 Definition::Definition(Definitions& all, uint32_t id, uint32_t aux,
                        NoRoom no_room)
     : all_(all),
@@ -179,6 +191,8 @@ void Definition::Number(Field field, uint64_t value) {
   Mix(field, {reinterpret_cast<const char*>(&value), sizeof value});
 }
 
+// A default of None and no default at all differ: None has a field, the other
+// has none.
 void Definition::Plain(const PlainValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) {
     Text(Field::kValueString, *text);
@@ -205,6 +219,8 @@ void Definition::Mix(Field field, std::string_view bytes) {
   fingerprint_ ^= fingerprint_ >> 32;
 }
 
+// `last_us_` is the time of the last committed record of ring 0, from which
+// readers add up.
 bool Definition::Commit(RecordType type) {
   const uint64_t now_us = MonotonicNs() / 1000;
   const size_t size =

@@ -15,6 +15,8 @@ PyObject* CpuIsDevice(PyObject*, PyObject*) {
   return PyBool_FromLong(DeviceStates::Get().cpu_is_device_for_testing());
 }
 
+// For analyses of values (a loss's graph): the copies come later, under the
+// number that is returned; 0: there will be none.
 PyObject* CopyToHost(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"tensors", nullptr};
   PyObject* tensors;
@@ -56,6 +58,8 @@ Ref AsTuple(const DeviceStates::Copies& copies) {
   return Ref(Py_BuildValue("(KO)", copies.number, contents.get()));
 }
 
+// Polls first, so that a hook which waits for copies gets them at the next
+// opportunity.
 PyObject* CopiesFunction(PyObject*, PyObject*) {
   DeviceStates& devices = DeviceStates::Get();
   devices.Poll();

@@ -21,7 +21,8 @@ namespace {
 constexpr long kPollNs = 200'000;
 // The driver is asked this often whether results can still come.
 constexpr uint64_t kProbeNs = 50'000'000;
-// In one record.
+// One record has at most this many digests, 16 KiB: below the limit of a
+// record.
 constexpr size_t kDigestsPerRecord = 1024;
 
 struct DigestsRecord {
@@ -48,6 +49,7 @@ uint64_t FlagsOf(const ContentDigest& found, const DigestWords& words,
   return flags;
 }
 
+// Waits without the GIL, so that other threads of the program go on.
 void Sleep() {
   PyThreadState* thread = PyEval_SaveThread();
   const timespec pause = {0, kPollNs};
@@ -66,16 +68,20 @@ DeviceStates::DeviceStates(bool forked)
   if (forked) digester_.SwitchOff("a forked child cannot use a device");
 }
 
+// One for each generation: a child of fork must not touch the launches of its
+// parent. The parent's object is left as it is.
 DeviceStates& DeviceStates::Get() {
   static constinit DeviceStates* states = nullptr;
   if (states == nullptr || states->generation_ != g_generation) {
-    // What a parent had is left alone: its launches are not this process's.
+    // The former object is the parent's. If it has handed out numbers, the
+    // parent has used the driver, and a child cannot use the same devices.
     const bool forked = states != nullptr && states->next_number_ != 1;
     states = new DeviceStates(forked);
   }
   return *states;
 }
 
+// A batch is one launch: the tensors of one state point on one device.
 DeviceStates::BatchPointer DeviceStates::Take(int device, size_t most) {
   BatchPointer batch;
   // Batches are used again, since their tables keep the memory that they have
@@ -97,6 +103,7 @@ DeviceStates::BatchPointer DeviceStates::Take(int device, size_t most) {
   return batch;
 }
 
+// Called before the State record is written, which names the number.
 uint64_t DeviceStates::Call::Add(const DeviceView& view) {
   const StridedContent& content = view.content;
   if (!DigestTables::Takes(content)) return 0;
@@ -118,6 +125,8 @@ uint64_t DeviceStates::Call::Add(const DeviceView& view) {
   return batch.first + batch.contents.size() - 1;
 }
 
+// One launch for each device that has tensors at this point, behind their State
+// records.
 void DeviceStates::Call::Begin() {
   for (BatchPointer& batch : batches_) {
     DeviceStates::Get().Begin(std::move(batch));
@@ -132,6 +141,8 @@ DeviceStates::Call::~Call() {
   for (BatchPointer& batch : batches_) states.End(std::move(batch), nullptr);
 }
 
+// Copies are refused rather than split or delayed: a caller that gets 0 looks
+// at nothing.
 uint64_t DeviceStates::Copy(const std::vector<DeviceView>& views) {
   uint64_t bytes = 0;
   // Copies of one launch come together, so the tensors must lie on one device.
@@ -151,6 +162,8 @@ uint64_t DeviceStates::Copy(const std::vector<DeviceView>& views) {
   return Begin(std::move(batch)) ? number : 0;
 }
 
+// The kernel runs on the program's stream, behind what the program has launched
+// there.
 bool DeviceStates::Begin(BatchPointer batch) {
   const auto stream = for_testing_ ? std::optional<void*>(nullptr)
                                    : CurrentCudaStream(batch->device);
@@ -169,13 +182,15 @@ bool DeviceStates::Begin(BatchPointer batch) {
     pending_.push_back(std::move(batch));
     return true;
   }
-  // Who asked for copies is answered at once.
+  // A caller that asked for copies gets the refusal as the return value;
+  // digests whose numbers are in records get entries that say "unreadable".
   if (!batch->is_copied) Write(*batch, nullptr);
   free_.push_back(std::move(batch));
   if (begun.refused == DeviceDigester::Refused::kOff) SwitchOff();
   return false;
 }
 
+// Called at hooks and state points. Nothing is waited for.
 void DeviceStates::PollPending() {
   digester_.Poll([this](const DeviceDigester::Result& result) {
     const auto found = std::find_if(pending_.begin(), pending_.end(),
@@ -191,6 +206,7 @@ void DeviceStates::PollPending() {
   });
 }
 
+// A launch that was given up adds no time, but no longer keeps its period open.
 void DeviceStates::CountTime(const Batch& batch, uint64_t ns) {
   const auto found = periods_.find(batch.period);
   if (found == periods_.end()) return;  // forgotten
@@ -198,6 +214,8 @@ void DeviceStates::CountTime(const Batch& batch, uint64_t ns) {
   found->second.ns += ns;
 }
 
+// The time of all periods up to this one. Overhead is decided by it, so a sum
+// that lacks launches must not be returned.
 std::optional<uint64_t> DeviceStates::TakeTicks(uint64_t period) {
   uint64_t ns = 0;
   const auto end = periods_.upper_bound(period);
@@ -213,6 +231,7 @@ std::optional<uint64_t> DeviceStates::TakeTicks(uint64_t period) {
   return TicksOf(ns);
 }
 
+// Each batch ends here once, so that each number gets exactly one entry.
 void DeviceStates::End(BatchPointer batch,
                        const DeviceDigester::Result* result) {
   if (batch->is_copied) {
@@ -223,6 +242,8 @@ void DeviceStates::End(BatchPointer batch,
   free_.push_back(std::move(batch));
 }
 
+// The words lie in the slot's memory, which is free for the next launch after
+// this call.
 void DeviceStates::KeepCopies(const Batch& batch, const DeviceWord* words) {
   Copies copies = {batch.first, words != nullptr, {}};
   for (const Content& content : batch.contents) {
@@ -235,6 +256,8 @@ void DeviceStates::KeepCopies(const Batch& batch, const DeviceWord* words) {
   copies_.push_back(std::move(copies));
 }
 
+// DeferredDigests records: a run of numbers from `first` on. `words` is null if
+// the results never come.
 void DeviceStates::Write(const Batch& batch, const DigestWords* words) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return;
@@ -260,6 +283,8 @@ void DeviceStates::Write(const Batch& batch, const DigestWords* words) {
   }
 }
 
+// The records go into the calling thread's ring, whatever thread began the
+// launches.
 void DeviceStates::GiveUp() {
   auto pending = std::exchange(pending_, {});
   for (BatchPointer& batch : pending) {
@@ -275,6 +300,8 @@ void DeviceStates::SwitchOff() {
           digester_.off_reason());
 }
 
+// At the process's end. It waits no longer than TRAINCHECK_EXIT_WAIT allows,
+// since the exit of the training waits with it.
 void DeviceStates::Finish(double seconds) {
   const uint64_t begin_ns = MonotonicNs();
   const uint64_t deadline_ns = begin_ns + static_cast<uint64_t>(seconds * 1e9);

@@ -11,12 +11,15 @@
 namespace traincheck::agent {
 namespace {
 
+// Bounds of the records' variable parts, so that their buffers lie on the
+// stack.
 constexpr size_t kMaxContextBytes = 512;
 constexpr size_t kMaxClassBytes = 256;
 constexpr size_t kMaxStartBytes = 64;
 constexpr size_t kMaxPlaceBytes = sizeof(PlaceRecord) + kMaxStartBytes + 16;
 
-// Names and values of a dict of the agent's own, as far as they fit.
+// Writes names and values of a dict that a hook of the agent's made, as far as
+// they fit.
 void WriteArguments(PyObject* arguments, FieldWriter* out) {
   if (arguments == nullptr) return;
   ValueWriter values(out, &ProcessRecorder::GetIfMade()->definitions());
@@ -27,8 +30,9 @@ void WriteArguments(PyObject* arguments, FieldWriter* out) {
   }
 }
 
-// Whose loop an event belongs to. An engine thread has no backward of its own:
-// it works for the thread that called it.
+// The thread whose loop an event belongs to, by its ring. An engine thread of
+// autograd has no backward of its own: its events belong to the loop of the
+// thread that called backward.
 uint32_t LoopOf(ThreadRecorder& thread, ProcessRecorder& process) {
   const std::vector<OpenCall>& open = thread.open_calls();
   const bool own = !open.empty() && open.back().backwards > 0;
@@ -50,6 +54,8 @@ void MarkClosedStep(ThreadRecorder* thread, ProcessRecorder& process,
 }
 
 // Runs `event` on the step rule of this thread's loop.
+// `event` returns whether it closes the step. The mark goes into the ring of
+// the calling thread, which may be another than the loop's.
 template <typename Event>
 bool TellStepRule(const Event& event) {
   ThreadRecorder* thread = CurrentThread();
@@ -76,6 +82,8 @@ void RecordScalar(uint32_t object, StatePoint point, uint16_t group,
   thread->Append(record, RecordType::kScalar);
 }
 
+// Marks are rare, and so they are also when the relay and the definitions are
+// looked after.
 void RecordMark(MarkKind kind, uint32_t object, uint64_t value) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return;
@@ -87,6 +95,8 @@ void RecordMark(MarkKind kind, uint32_t object, uint64_t value) {
   ProcessRecorder::GetIfMade()->Tend();
 }
 
+// The class of the exception alone: its text may hold anything of the user's
+// (docs/privacy.md).
 void RecordUncleanExit(PyObject* exception) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return;
@@ -106,6 +116,8 @@ void RecordUncleanExit(PyObject* exception) {
   ProcessRecorder::GetIfMade()->Tend();
 }
 
+// Called between two steps. The mark says from where on records are missing on
+// purpose.
 void SetCaptureMode(CaptureMode mode) {
   if (mode == g_capture_mode) return;
   ThreadRecorder* thread = CurrentThread();
@@ -149,6 +161,8 @@ void RecordContext(bool enter, const std::string& name, PyObject* arguments) {
                  0);
 }
 
+// A process may have several places one after another: the environment's first,
+// later that of its process group.
 void RecordPlace(const PlaceRecord& place, std::string_view start) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return;
@@ -158,6 +172,8 @@ void RecordPlace(const PlaceRecord& place, std::string_view start) {
   thread->Append(out, buffer, RecordType::kPlace, 0);
 }
 
+// Follows the begin of the collective's call and names the group and the
+// collective's number in it, by which ranks are aligned.
 void RecordCollective(uint32_t group, uint64_t sequence) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return;
@@ -211,6 +227,7 @@ bool StepEnd() {
   return TellStepRule([](StepRule& rule) { return rule.End(); });
 }
 
+// At exit every open step is closed, so that its windows can be judged.
 bool StepExit() {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return false;

@@ -13,7 +13,7 @@ namespace {
 constexpr int MADV_WIPEONFORK = 18;
 #endif
 
-// What a wiped page has held; copied by every fork.
+// A copy of what the page has held, in memory that a fork does not wipe.
 struct Kept {
   bool recording = false;
   uint32_t generation = 0;
@@ -23,6 +23,7 @@ constinit Kept g_kept = {};
 
 }  // namespace
 
+// Called with the GIL, but the page's flag is read by any thread.
 void SetRecording(bool on) {
   // In both places, because a fork wipes the page alone.
   g_kept.recording = on;
@@ -30,8 +31,8 @@ void SetRecording(bool on) {
 }
 
 void SetUpForkPage() {
-  // Zeros of a library's memory are anonymous, so that this may be asked of
-  // them. A larger page would hold what others need.
+  // Zeros of a library's memory are anonymous, so madvise accepts them. On a
+  // system with larger pages the wiped page would hold variables of others.
   if (sysconf(_SC_PAGESIZE) == static_cast<long>(kForkPageBytes)) {
     madvise(&g_fork_page, kForkPageBytes, MADV_WIPEONFORK);
   }
@@ -44,6 +45,8 @@ void SetProcessRecorder(ProcessRecorder* process) {
   g_fork_page.process = process;
 }
 
+// From the atfork handler. The order does not matter there: the child has one
+// thread.
 ProcessRecorder* RenewForkPage() {
   ProcessRecorder* parents = g_kept.process;
   SetProcessRecorder(nullptr);
@@ -53,6 +56,8 @@ ProcessRecorder* RenewForkPage() {
   return parents;
 }
 
+// The copy says that recording is on and the page says that it is off: the page
+// was wiped, and no handler has run.
 bool ForkWasUnseen() { return g_kept.recording && !Recording(); }
 
 }  // namespace traincheck::agent

@@ -9,7 +9,8 @@
 namespace traincheck::agent {
 namespace {
 
-// What a hook calls is not recorded.
+// The scope of a hook: what it calls is not recorded, and its time counts as
+// the agent's.
 class InHook {
  public:
   InHook() {
@@ -31,6 +32,8 @@ class InHook {
   const OwnTime time_;
 };
 
+// Hooks are Python functions of (args, kwargs). The tuple and the dict are made
+// for them: a hook cannot put another argument into the call.
 Ref PositionalTuple(const CallArguments& arguments) {
   const Py_ssize_t count = VectorcallArgumentCount(arguments.nargsf);
   Ref tuple(PyTuple_New(count));
@@ -55,7 +58,8 @@ Ref KeywordDict(const CallArguments& arguments) {
   return dict;
 }
 
-// Clears what a hook raised. False: it is the user's and stays set.
+// Clears what a hook raised and reports it once. False: it is an exception of
+// the user's and stays set.
 bool Swallow(const std::string& name) {
   if (PyErr_Occurred() == nullptr) return true;
   SavedException exception;
@@ -68,7 +72,8 @@ bool Swallow(const std::string& name) {
   LogOnce("hook " + name, "a hook of " + name + " failed (" +
                               QualifiedTypeName(exception.type()) + ": " +
                               std::string(Utf8(text.get())) + ")");
-  // As sight.py says it: what the hook looks at escapes the agent.
+  // The record says, as sight.py does, that what this hook looks at escapes the
+  // agent: rules that need it are unknown from here on.
   RecordScalar(0, StatePoint::kConstruction, 0, "sight:limit failed", 1);
   exception.Forget();
   return true;
@@ -91,8 +96,8 @@ bool RunAfter(const Hooks& hooks, PyObject* const* arguments,
   return Swallow(name);
 }
 
-// `result` is taken over and given back, unless the user's KeyboardInterrupt
-// takes its place.
+// `result` is taken over and given back, unless an exception of the user's that
+// came up in the hook takes its place.
 PyObject* After(const Hooks& hooks, PyObject* (&arguments)[5], PyObject* result,
                 const std::string& name) {
   if (hooks.after == nullptr) return result;
@@ -102,6 +107,8 @@ PyObject* After(const Hooks& hooks, PyObject* (&arguments)[5], PyObject* result,
     Py_DECREF(result);
     return nullptr;
   }
+  // The call has raised: the hook sees the exception, and the user gets it back
+  // afterwards.
   SavedException raised;
   arguments[4] = raised.Normalized();
   if (arguments[4] == nullptr) arguments[4] = Py_None;
@@ -112,6 +119,7 @@ PyObject* After(const Hooks& hooks, PyObject* (&arguments)[5], PyObject* result,
 
 }  // namespace
 
+// For callbacks that are not around a call.
 Ref AskHook(PyObject* callback, PyObject* argument, const std::string& name) {
   const InHook in_hook;
   Ref answer(PyObject_Vectorcall(callback, &argument, 1, nullptr));
@@ -131,6 +139,8 @@ PyObject* CallWithHooks(PyObject* fn, const CallArguments& call,
     return PyObject_Vectorcall(fn, call.values, call.nargsf, call.names);
   }
   Ref token;
+  // The user's exception came up before the call: the call does not take place,
+  // as if the exception had come a moment earlier.
   if (!RunBefore(hooks, positional.get(), keywords.get(), name, &token)) {
     return nullptr;
   }

@@ -11,6 +11,8 @@ PyObject* RankIsInherited(PyObject*, PyObject*) {
   return PyBool_FromLong(InheritsRank(System::Real()));
 }
 
+// The name that the ranks may still replace by one that they agree on; None: it
+// is final.
 PyObject* ProvisionalRun(PyObject*, PyObject*) {
   const ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr || !process->identity().run_is_provisional) {
@@ -29,6 +31,8 @@ PyObject* SettleRun(PyObject*, PyObject* args, PyObject* kwargs) {
   return None();
 }
 
+// Called when the process knows its rank, so that processes below it can find
+// it.
 PyObject* ShowRank(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"rank", "world_size", nullptr};
   int rank, world_size;

@@ -15,9 +15,11 @@ bool LevelIs(const char* name) { return SettingOf("TRAINCHECK_LOG") == name; }
 
 }  // namespace
 
+// One write(2) for the whole line, so that lines of several ranks do not mix.
 void LogLine(std::string_view message) {
   if (LevelIs("off")) return;
   std::string line = "traincheck: " + std::string(message);
+  // A message may quote the text of an exception, which may have several lines.
   std::replace(line.begin(), line.end(), '\n', ' ');
   line += '\n';
   // A stderr that takes nothing is no reason to stop.

@@ -17,6 +17,7 @@
 namespace traincheck::agent {
 namespace {
 
+// What a variable was last defined as, to write it again only if that changes.
 struct Variable {
   uint32_t id = 0;
   uint32_t generation = 0;
@@ -38,8 +39,9 @@ std::vector<uint32_t>& Hashes() {  // by variable
   return *hashes;
 }
 
-// Commits `def` unless it says what `entry` was last defined as. Returns the
-// number under which the entry is known now.
+// Commits `def` unless `entry` was last defined with the same content. Returns
+// the number under which the entry is known now. Hooks call this at every look
+// at a model, which mostly finds nothing new.
 template <typename Entry>
 uint32_t CommitIfNew(Definition& def, RecordType type, Entry* entry) {
   const bool defined = entry->generation == g_generation;
@@ -51,7 +53,8 @@ uint32_t CommitIfNew(Definition& def, RecordType type, Entry* entry) {
   return entry->id;
 }
 
-// The class and the classes it derives from, without object.
+// Rules are about classes of torch that the user's class derives from, so all
+// bases are named, without object.
 void PutClasses(PyObject* object, Definition* def) {
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
   PyObject* own = OwnType(type);
@@ -83,6 +86,8 @@ void LogNoRoom(const char* what) {
 
 }  // namespace
 
+// The number is that of the object's identity and stays when its description
+// changes.
 uint32_t DefineObject(PyObject* object, const ObjectFacts& facts) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
@@ -98,6 +103,8 @@ uint32_t DefineObject(PyObject* object, const ObjectFacts& facts) {
 }
 
 // FNV-1a.
+// Ranks choose by it whose turn a large tensor is, so it must be the same on
+// all of them.
 uint32_t VariableNameHash(std::string_view name) {
   uint32_t hash = 2166136261u;
   for (const char c : name) {
@@ -111,6 +118,8 @@ uint32_t VariableHash(uint32_t variable) {
   return variable < hashes.size() ? hashes[variable] : 0;
 }
 
+// Defined again when the type, the shape, requires_grad or the names change;
+// its records go on under the same number.
 uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return 0;
@@ -148,6 +157,8 @@ uint32_t DefineVariable(PyObject* tensor, const VariableFacts& facts) {
   return CommitIfNew(def, RecordType::kVariableDef, &entry);
 }
 
+// Optimizers hold more variables than a record has room for: the list comes in
+// parts.
 void DefineHold(uint32_t optimizer, uint32_t group,
                 const std::vector<uint32_t>& variables) {
   ProcessRecorder* process = ProcessRecorder::Get();
@@ -185,6 +196,7 @@ void DefineReplicaGroup(const ReplicaGroup& group) {
   } while (begin < group.variables.size());
 }
 
+// Collectives refer to the group by its number; ranks are global ones.
 void DefineProcessGroup(const ProcessGroup& group) {
   ProcessRecorder* process = ProcessRecorder::Get();
   if (process == nullptr) return;
@@ -202,6 +214,7 @@ void DefineProcessGroup(const ProcessGroup& group) {
   if (!def.Commit(RecordType::kProcessGroupDef)) LogNoRoom("process group");
 }
 
+// Two parameters that share memory (tied weights) have the same key.
 uint64_t StorageKey(PyObject* tensor) {
   const TorchApi::WithoutOverrides direct;
   const Ref local = LocalTensor(tensor);

@@ -110,6 +110,7 @@ PyMethodDef kModuleFunctions[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
+// Executed when Python imports the module. Nothing is wrapped before start().
 int Execute(PyObject* module) {
   if (!ReadyWrapperType()) return -1;
   for (PyMethodDef* functions :

@@ -15,7 +15,8 @@
 namespace traincheck::agent {
 namespace {
 
-// Containers are looked into this far for a tensor with a grad_fn.
+// Of an output that is a container, so many elements are searched for a tensor
+// with a grad_fn. An output of the user's may have thousands.
 constexpr Py_ssize_t kMaxSearched = 16;
 // How the names of the classes begin that torch.fx makes for graphs.
 constexpr char kTracedClass[] = "torch.fx.graph_module.GraphModule.__new__.";
@@ -29,8 +30,9 @@ bool DefinesForward(PyObject* type) {
   return static_cast<bool>(forward);
 }
 
-// "<class>.forward" and, as roles, that of each base class which defines it,
-// down to Module's.
+// The function "<class>.forward" and, as roles, the forward of each base class
+// that defines one, down to Module's: rules about a base class hold for the
+// derived class too.
 std::unique_ptr<Function> DescribeForward(PyObject* made) {
   PyObject* type = OwnType(made);
   auto function = std::make_unique<Function>();
@@ -48,7 +50,8 @@ std::unique_ptr<Function> DescribeForward(PyObject* made) {
   return function;
 }
 
-// Who says what forwards tell, and how often that has changed.
+// The callback that says what records of forwards carry, and how often it was
+// changed.
 struct ForwardPlan {
   Ref callback;
   uint32_t version = 0;
@@ -59,14 +62,17 @@ struct ForwardPlan {
   }
 };
 
+// What is known of one class, found by its address and dropped when the class
+// dies.
 struct ClassForward {
   std::unique_ptr<Function> function;
   uint32_t plan = 0;
   bool traced = false;  // torch.fx made the class
 };
 
-// torch.compile runs a graph as a module of a traced class, with what it needs
-// as arguments: it is the inside of something of the user's, no model.
+// torch.compile runs a graph as a module of a traced class and passes what it
+// needs as arguments: the graph is the inside of something of the user's and
+// not a model.
 bool HoldsNothing(PyObject* module) {
   for (const char* held : {"_parameters", "_buffers", "_modules"}) {
     const Ref dict = Attribute(module, held);
@@ -77,6 +83,8 @@ bool HoldsNothing(PyObject* module) {
   return true;
 }
 
+// Asks the hooks what records of this class's forward should carry. If the hook
+// fails, the class keeps what it had.
 void Replan(PyObject* type, Function* forward) {
   // Held while it runs, since it may put another one in its place.
   const Ref callback = Ref::Borrow(ForwardPlan::Get().callback.get());
@@ -85,7 +93,7 @@ void Replan(PyObject* type, Function* forward) {
   if (spec && !SetContent(spec.get(), forward)) DropException();
 }
 
-// Null: it is none that records tell of, or there is no memory for it.
+// Null: records do not show this module, or there is no memory for it.
 Function* ForwardOf(PyObject* module) {
   static auto* classes = new WeakMap<ClassForward>;
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(module));
@@ -112,7 +120,8 @@ bool HasGradFn(PyObject* value) {
   return Attribute(value, "is_leaf").get() == Py_False;
 }
 
-// The value, the elements of a tuple or list, or the values of a dict.
+// Searches the value itself, the elements of a tuple or list, or the values of
+// a dict. Other objects and nested containers are not searched.
 bool SearchGradFn(PyObject* result) {
   if (PyTuple_Check(result) || PyList_Check(result)) {
     const Py_ssize_t size = PySequence_Size(result);
@@ -143,6 +152,8 @@ uint8_t OutputFlags(PyObject* result, uint8_t begin_flags) {
                               : kOutputSearched;
 }
 
+// "Root" and "training" decide about stages and the step rule, so they are read
+// at the begin, before the forward can change them.
 uint8_t BeginFlags(ThreadRecorder& thread, PyObject* module) {
   static PyObject* training = PyUnicode_InternFromString("training");
   uint8_t flags = IsRootForward(thread) ? kRootModuleCall : 0;
@@ -159,6 +170,8 @@ void PlanForwards(PyObject* callback) {
   ++plan.version;
 }
 
+// The hot path of a training: one call for each module of a model. The
+// questions are ordered by their cost.
 PyObject* CallModule(PyObject* object, PyObject* const* arguments,
                      size_t nargsf, PyObject* names) {
   auto* self = reinterpret_cast<Wrapper*>(object);
@@ -177,6 +190,8 @@ PyObject* CallModule(PyObject* object, PyObject* const* arguments,
   const CallInProgress call =
       BeginCall(*thread, *forward, given, BeginFlags(*thread, arguments[0]));
   PyObject* result;
+  // Only roots run hooks: a wrapped inner call never enters Python code of the
+  // agent.
   if (self->hooks.any() && (call.flags & kRootModuleCall) != 0) {
     result = CallWithHooks(self->fn, given, self->hooks, forward->facts.name);
   } else {

@@ -5,6 +5,8 @@
 namespace traincheck::agent {
 namespace {
 
+// fully_shard and replicate put their classes into modules of
+// torch.distributed.
 bool IsOfDistributed(PyObject* type) {
   const Ref module = Attribute(type, "__module__");
   return Utf8(module.get()).starts_with("torch.distributed.");

@@ -33,8 +33,8 @@ const Names& Name() {
   return *names;
 }
 
-// Of a weak reference: none where the object is gone. An exception is set where
-// it is no weak reference.
+// The object of a weak reference; none if it is gone. An exception is set if
+// `reference` is not a weak reference.
 Ref Referent(PyObject* reference) {
   Ref object(PyObject_Vectorcall(reference, nullptr, 0, nullptr));
   return object.get() == Py_None ? Ref() : std::move(object);
@@ -59,7 +59,8 @@ bool AppendValues(PyObject* module, PyObject* table, std::string* bytes) {
   return true;
 }
 
-// Hashes of the names of buffers that there are.
+// Hashes of the names of buffers that are not None. A buffer that is replaced
+// by another tensor under its name counts as the same.
 bool AppendBufferNames(PyObject* module, std::string* bytes) {
   const Ref dict(PyObject_GetAttr(module, Name().buffers));
   if (!dict) return false;
@@ -85,6 +86,8 @@ struct Content {
     rest.clear();
     if (!AppendValues(module, Name().parameters, &parameters)) return false;
     if (!AppendValues(module, Name().modules, &rest)) return false;
+    // A null, which is no address, ends the list of modules: no name's hash is
+    // taken for a module.
     Append(&rest, 0);  // no address
     return AppendBufferNames(module, &rest);
   }
@@ -98,8 +101,8 @@ bool IsSame(PyObject* bytes, const std::string& other) {
          std::memcmp(data, other.data(), other.size()) == 0;
 }
 
-// Is a part's module another one than when the part was made? -1: an exception
-// is set.
+// Does a part's module hold other things than when the part was made? -1: an
+// exception is set.
 int HasChanged(PyObject* part, Content* now) {
   const Ref sharded(PyObject_GetAttr(part, Name().sharded));
   if (!sharded) return -1;
@@ -122,6 +125,7 @@ int HasChanged(PyObject* part, Content* now) {
   return PyErr_Occurred() != nullptr ? -1 : !same;
 }
 
+// What the hook stores in a part, for later comparison.
 PyObject* ContentOf(PyObject*, PyObject* module) {
   Content content;
   if (!content.Read(module)) return nullptr;
@@ -131,6 +135,8 @@ PyObject* ContentOf(PyObject*, PyObject* module) {
                        static_cast<Py_ssize_t>(content.rest.size()));
 }
 
+// Called at each step with all parts of a model: one call of Python in the
+// place of one for each module.
 PyObject* ChangedParts(PyObject*, PyObject* parts) {
   Ref changed(PyList_New(0));
   Content content;
@@ -147,7 +153,8 @@ PyObject* ChangedParts(PyObject*, PyObject* parts) {
   return size < 0 ? nullptr : changed.Release();
 }
 
-// Is the part this thread's to look at? -1: an exception is set.
+// Several threads may train one model (Hogwild); each looks at the parts that
+// it has claimed. -1: an exception is set.
 int IsMine(PyObject* part) {
   const Ref claim(PyObject_GetAttr(part, Name().claim));
   const Ref thread(claim ? PyObject_GetAttr(claim.get(), Name().thread)
@@ -159,11 +166,13 @@ int IsMine(PyObject* part) {
   return owner == PyThread_get_thread_ident();
 }
 
-// The rows (key, variable) of a part whose tensors are there.
+// Appends variables and tensors of a part's rows (key, variable), leaving out
+// those whose tensor is not there now.
 bool CollectRows(PyObject* rows, PyObject* table, PyObject* variables,
                  PyObject* tensors) {
   for (Py_ssize_t i = 0; i < PyList_Size(rows); ++i) {
     const Ref row = Ref::Borrow(PyList_GetItem(rows, i));
+    // Borrowed references of the tuple, which `row` keeps alive.
     PyObject* key = PyTuple_GetItem(row.get(), 0);
     PyObject* variable = PyTuple_GetItem(row.get(), 1);
     if (key == nullptr || variable == nullptr) return false;
@@ -197,6 +206,8 @@ bool CollectPart(PyObject* part, PyObject* variables, PyObject* tensors) {
   return table && CollectRows(rows.get(), table.get(), variables, tensors);
 }
 
+// Appends to lists of the caller's, so that all parts of a model give one pair
+// of lists for record_states.
 PyObject* CollectParameters(PyObject*, PyObject* args) {
   PyObject *parts, *variables, *tensors;
   int mine = 0;
@@ -216,7 +227,8 @@ PyObject* CollectParameters(PyObject*, PyObject* args) {
   return size < 0 ? nullptr : None();
 }
 
-// How many parameters of a part require a gradient. -1: an exception is set.
+// Counts the parameters of a part that require a gradient now. -1: an exception
+// is set.
 int TrainedIn(PyObject* part) {
   const Ref reference(PyObject_GetAttr(part, Name().module));
   const Ref module = reference ? Referent(reference.get()) : Ref();
@@ -244,6 +256,8 @@ PyObject* CountTrained(PyObject*, PyObject* parts) {
   return size < 0 ? nullptr : PyLong_FromLong(trained);
 }
 
+// A fingerprint of the objects in several lists, for hooks that ask whether
+// anything in them was replaced.
 PyObject* Addresses(PyObject*, PyObject* lists) {
   std::string bytes;
   for (Py_ssize_t i = 0; i < PyList_Size(lists); ++i) {

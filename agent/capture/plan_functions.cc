@@ -41,6 +41,7 @@ PyObject* SetContentFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   return SetContent(content, function) ? None() : nullptr;
 }
 
+// None takes the plan for forwards back.
 PyObject* PlanForwardsFunction(PyObject*, PyObject* callback) {
   PlanForwards(callback == Py_None ? nullptr : callback);
   return None();
@@ -58,7 +59,8 @@ PyObject* SwitchFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   return None();
 }
 
-// Marks whether calls of a wrapped function are recorded from here on.
+// Marks whether calls of a wrapped function are recorded from here on: without
+// it, a call that was not recorded would look like one that was not made.
 PyObject* TellSwitchFunction(PyObject*, PyObject* wrapper) {
   Function* function = FunctionOf(wrapper);
   if (function == nullptr) return nullptr;
@@ -71,6 +73,7 @@ PyObject* TellSwitchFunction(PyObject*, PyObject* wrapper) {
   return None();
 }
 
+// The hooks decide at each step's end what the next step records.
 PyObject* SetCaptureFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"mode", "turns", "step", nullptr};
   unsigned char mode;
@@ -82,7 +85,7 @@ PyObject* SetCaptureFunction(PyObject*, PyObject* args, PyObject* kwargs) {
     return nullptr;
   }
   const auto capture = static_cast<CaptureMode>(mode);
-  // Nothing can be written any more of what comes later.
+  // After the mode is off, no record can carry what devices still compute.
   if (capture == CaptureMode::kOff) DeviceStates::Get().GiveUp();
   SetCaptureMode(capture);
   g_rotation = {turns, step};
@@ -113,7 +116,8 @@ PyObject* OpenStepFunction(PyObject*, PyObject*) {
       process == nullptr ? 0 : process->closed_steps());
 }
 
-// (the agent's own, all) so far, in ticks.
+// (time of the agent, time of all) so far, in ticks. The hooks compare the
+// quotient with the allowed overhead.
 PyObject* TimesFunction(PyObject*, PyObject*) {
   return Py_BuildValue("KK", static_cast<unsigned long long>(g_own_ticks),
                        static_cast<unsigned long long>(Ticks()));

@@ -16,12 +16,14 @@
 namespace traincheck::agent {
 namespace {
 
-// One belongs to a plan. Room for more shows that there are more, and closes
-// them.
+// A plan comes with one descriptor. There is room for more, so that a message
+// with several is seen as malformed and all of them are closed.
 constexpr size_t kMaxDescriptors = 4;
 constexpr int kSeals = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
 
-// The descriptors of a message; closed at the end.
+// Takes over the descriptors of a message and closes them at the end. A
+// descriptor that was received and not closed would stay in the training for
+// good.
 class Descriptors {
  public:
   explicit Descriptors(msghdr& message) {
@@ -55,8 +57,9 @@ bool IsPlan(const PlanMessage& message, size_t size) {
          std::memcmp(message.magic, kPlanMagic, sizeof message.magic) == 0;
 }
 
-// "": it is in *text; else why not. The file is one that nobody can change any
-// more and that has no end of a pipe: reading it does not block.
+// "": the plan is in *text; otherwise the reason for the refusal. The seals
+// guarantee that nobody can change or shorten the file while it is read, and
+// pipes have no seals, so the read does not block.
 std::string ReadSealed(int file, uint32_t bytes, std::string* text) {
   if (file < 0) return "it comes without its file";
   if (bytes == 0 || bytes > kMaxPlanBytes) {
@@ -75,6 +78,8 @@ std::string ReadSealed(int file, uint32_t bytes, std::string* text) {
 
 }  // namespace
 
+// The relay is not trusted with more than a plan: the message's size, its
+// flags, its descriptors and the file are checked before anything is used.
 bool PlanInbox::Receive(int socket) {
   PlanMessage message = {};
   iovec data = {&message, sizeof message};
@@ -96,6 +101,7 @@ bool PlanInbox::Receive(int socket) {
   PlanChange change = {message.version, message.from_step, {}};
   const bool whole = static_cast<size_t>(size) == sizeof message &&
                      (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
+  // A relay that was restarted sends its plan again; it is not read twice.
   if (whole && newest_ && message.version <= *newest_) return true;
   const std::string why =
       whole ? ReadSealed(files.only(), message.bytes, &change.json)

@@ -15,13 +15,14 @@ namespace fs = std::filesystem;
 constexpr char kKernel[] = "ipykernel_launcher";
 constexpr char kNotebook[] = "JPY_SESSION_NAME";
 
-// Without its ending; "" stays "".
+// The path without its ending; "" stays "".
 std::string WithoutEnding(const fs::path& path) {
   return (path.parent_path() / path.stem()).string();
 }
 
-// Within the repository that it is in, "" if in none. Links are not followed:
-// a script's name is the one that people start it by.
+// The script's path within its repository, "" if it is in none. It is the same
+// on all hosts, wherever the repository lies. Links are not followed: a
+// script's name is the one that people start it by.
 std::string PathInRepository(const System& system, uint32_t pid,
                              const fs::path& script) {
   const fs::path path =
@@ -36,12 +37,14 @@ std::string PathInRepository(const System& system, uint32_t pid,
   }
 }
 
-// `pid`: the process that was started with these arguments.
+// The experiment groups runs of one program, to learn from them and to apply
+// sets. `pid`: the process that was started with these arguments.
 std::string ExperimentOf(const System& system, uint32_t pid,
                          const Script& started) {
   std::string given = system.environment("TRAINCHECK_EXPERIMENT");
   if (!given.empty()) return given;
   std::string script = started.name;
+  // Without a script there is nothing to tell programs apart by.
   if (script.empty() || script == "-c") return "python";
   const std::string notebook = VariableOf(system, pid, kNotebook);
   if (fs::path(script).stem() == kKernel && !notebook.empty()) {
@@ -55,6 +58,8 @@ std::string ExperimentOf(const System& system, uint32_t pid,
 
 }  // namespace
 
+// The rules of python's command line: options end at the script, at -m or at
+// -c.
 Script ScriptOf(const std::vector<std::string>& arguments) {
   for (size_t i = 1; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
@@ -79,6 +84,8 @@ Script ScriptOf(const std::vector<std::string>& arguments) {
   return {};
 }
 
+// Called at the first record of a process that was not forked from a recorded
+// one.
 ProcessIdentity IdentifyProcess(const System& system) {
   ProcessIdentity identity;
   // A spawned process runs a line of multiprocessing's: the script is that of
@@ -111,6 +118,8 @@ ProcessIdentity IdentifyProcess(const System& system) {
   return identity;
 }
 
+// A forked child has the command line and the environment of its ancestor, so
+// only what differs is read again.
 ProcessIdentity IdentifyForkedChild(const System& system,
                                     const ProcessIdentity& ancestor) {
   // Run, attempt, script and versions are the ancestor's.

@@ -21,6 +21,7 @@ constinit thread_local ThreadRecorder* t_thread = nullptr;
 
 namespace {
 
+// Other processes than the main one look after their relay at most this often.
 constexpr uint64_t kTendChildNs = 10'000'000;
 
 // The nearest process above that recorded; its memory is a copy that nobody
@@ -28,7 +29,8 @@ constexpr uint64_t kTendChildNs = 10'000'000;
 const ProcessRecorder* g_ancestor = nullptr;
 AgentSetup* g_setup = nullptr;
 
-// Field 22 of /proc/PID/stat; the name before it may hold anything. 0: gone.
+// Field 22 of /proc/PID/stat, counted behind the name, which may hold spaces
+// and brackets. 0: the process is gone.
 uint64_t StartTicks(uint32_t pid) {
   constexpr int kFieldsBehindName = 20;
   const std::string stat = System::Real().proc_file(pid, "stat");
@@ -48,11 +50,13 @@ uint64_t RandomNumber() {
 
 std::string RelayProgram() { return g_setup->folder + "/traincheck-relay"; }
 
-// Threads for which there is nothing: not asked for again. A generation, so
-// that it ends with a fork.
+// The generation in which this thread was refused a ring, so that it does not
+// ask again at each record. A forked child has another generation and asks
+// anew.
 constinit thread_local uint32_t t_refused = 0;
 
-// Marks the ring of a thread that ends.
+// Its destructor runs when the thread ends and leaves the ring to the next
+// thread.
 class ThreadEnd {
  public:
   void Arm() { armed_ = true; }
@@ -71,14 +75,16 @@ thread_local ThreadEnd t_end;
 
 }  // namespace
 
-// In a forked child, from pthread_atfork: no allocation, no lock.
+// Runs in a forked child, from pthread_atfork, where only the forking thread
+// exists and locks may be held: no allocation, no lock.
 void ForgetParentsRecorder() {
   if (ProcessRecorder* parents = RenewForkPage()) {
     parents->link_.Abandon();
     g_ancestor = parents;
   }
   t_thread = nullptr;
-  // Its records say nothing of the parent's mode.
+  // The child's records carry no mark of the parent's mode, so the child begins
+  // with the full one, unless recording is off.
   if (g_capture_mode != CaptureMode::kOff) g_capture_mode = CaptureMode::kAll;
   g_rotation = {};
 }
@@ -94,6 +100,8 @@ void SetUpAgent(const AgentSetup& setup) {
 
 ProcessRecorder* ProcessRecorder::GetIfMade() { return g_fork_page.process; }
 
+// Made at the first record and not at import: a process that imports torch and
+// trains nothing gets no rings and no relay.
 ProcessRecorder* ProcessRecorder::Get() {
   if (g_fork_page.process != nullptr) return g_fork_page.process;
   if (!Recording() || g_setup == nullptr) return nullptr;
@@ -111,6 +119,8 @@ ProcessRecorder* ProcessRecorder::Get() {
   return process;
 }
 
+// "": all is ready. The ProcessDef is committed first and the relay is
+// connected last, so that a relay which reads at once finds out whom it serves.
 std::string ProcessRecorder::Open(const ProcessRecorder* ancestor) {
   const System system = System::Real();
   if (ancestor != nullptr) {
@@ -153,6 +163,8 @@ void ProcessRecorder::SetOwner(uint32_t owner_pid) {
                               : StartTicks(owner_pid);
 }
 
+// A process learns late what it is: a worker is known only when its loop
+// begins. The ProcessDef is written again, and readers take the last one.
 void ProcessRecorder::SetKind(ProcessKind kind, uint32_t worker_id,
                               uint32_t owner_pid,
                               std::optional<uint64_t> pass_seed) {
@@ -168,6 +180,8 @@ void ProcessRecorder::SetKind(ProcessKind kind, uint32_t worker_id,
   Tend();
 }
 
+// The relay waits for this before it says Hello to the daemon, since no run is
+// renamed.
 void ProcessRecorder::SettleRun(const std::string& run) {
   if (!identity_.run_is_provisional) return;
   identity_.run_is_provisional = false;
@@ -178,6 +192,7 @@ void ProcessRecorder::SettleRun(const std::string& run) {
   }
 }
 
+// In a thread's first record, with the GIL.
 ThreadRecorder* ProcessRecorder::AddThread() {
   Tend();
   ThreadRecorder* free = nullptr;
@@ -216,12 +231,15 @@ std::unique_ptr<RingWriter> ProcessRecorder::NewRing(uint32_t number,
   return ring;
 }
 
+// One ring for each thread that records, up to kMaxThreadRings.
 ThreadRecorder* ProcessRecorder::NewThread() {
   const uint32_t number = static_cast<uint32_t>(rings_.size()) + 1;
   if (number > kMaxThreadRings) return nullptr;
   auto ring = NewRing(number, number == 1 ? kMainRingBytes : kThreadRingBytes);
   if (ring == nullptr) return nullptr;
   rings_.push_back(std::move(ring));
+  // The recorder writes a ClockSync at once, even while events are refused: it
+  // needs no definition.
   RingWriter* writer = rings_.back().get();
   threads_.push_back(
       std::make_unique<ThreadRecorder>(writer, definitions_.get()));
@@ -231,6 +249,8 @@ ThreadRecorder* ProcessRecorder::NewThread() {
   return threads_.back().get();
 }
 
+// All further threads share a ring that refuses every record: its counters say
+// how much is missing.
 ThreadRecorder* ProcessRecorder::OverflowThread() {
   LogOnce("rings", "more than " + std::to_string(kMaxThreadRings) +
                        " threads record at a time: what further ones do is "
@@ -252,6 +272,8 @@ ThreadRecorder* ProcessRecorder::OverflowThread() {
   return overflow_threads_.back().get();
 }
 
+// While definitions have no room, no event may be committed that would refer to
+// them.
 void ProcessRecorder::RefuseEvents(bool refuse) {
   for (const auto& ring : rings_) ring->Refuse(refuse);
 }
@@ -274,6 +296,7 @@ void ProcessRecorder::TendChild() {
   Tend();
 }
 
+// Called when the socket is at its end.
 void ProcessRecorder::RestartRelay() {
   std::string why = "it died again";
   if (definitions_->ring().fd() < 0) {
@@ -292,6 +315,7 @@ void ProcessRecorder::RestartRelay() {
           "): records of this process are dropped from now on");
 }
 
+// Waited for at exit, in ExitFlush.
 bool ProcessRecorder::Settled() {
   definitions_->Retry();
   // Without a relay nothing more is taken, and waiting would be for nothing.
@@ -302,6 +326,8 @@ bool ProcessRecorder::Settled() {
          (overflow_ring_ == nullptr || overflow_ring_->drained());
 }
 
+// A child of a raw clone() has no recorder, and its rings are not mapped:
+// nothing can be recorded, and nobody would know why.
 void SayIfForkWasUnseen() {
   static constinit bool said = false;
   if (said || !ForkWasUnseen()) return;
@@ -310,6 +336,7 @@ void SayIfForkWasUnseen() {
           " was forked without fork() of the C library: it is not recorded");
 }
 
+// The slow path of CurrentThread: once for each thread and generation.
 ThreadRecorder* CurrentThreadSlow() {
   if (t_refused == g_generation) return nullptr;
   ProcessRecorder* process = ProcessRecorder::Get();

@@ -13,10 +13,11 @@ constexpr size_t kSignBytes = 4096;
 // Shells and launchers may stand between a rank and what it starts.
 constexpr int kMaxDepth = 32;
 
+// The mapping of this process's sign; null: none is up.
 void* g_sign = nullptr;
 
-// The last sign in the maps of `pid`: a forked child may carry its parent's
-// beside its own.
+// Reads the last sign in the maps of `pid`, since a forked child may carry its
+// parent's sign beside its own.
 std::optional<RankSign> SignOf(const System& system, uint32_t pid) {
   const std::string maps = system.proc_file(pid, "maps");
   const size_t at = maps.rfind(std::string("/memfd:") + kSign);
@@ -30,12 +31,15 @@ std::optional<RankSign> SignOf(const System& system, uint32_t pid) {
                   maps.substr(run + 1, end - run - 1)};
 }
 
+// What the environment says of this process, in the form of a sign's place.
 std::string OwnPlace(const System& system) {
   return system.environment("RANK") + "/" + system.environment("WORLD_SIZE");
 }
 
 }  // namespace
 
+// Called again when the process group gives another place or the ranks agree on
+// a name.
 void PutUpRankSign(const std::string& place, const std::string& run) {
   if (g_sign != nullptr) munmap(g_sign, kSignBytes);
   g_sign = nullptr;
@@ -55,6 +59,7 @@ std::optional<RankSign> RankAbove(const System& system) {
   const bool has_rank = !system.environment("RANK").empty();
   if (!spawned && !has_rank) return std::nullopt;
   uint32_t pid = ReadStat(system, system.pid).parent;
+  // Upwards from the parent. The bound ends a loop in what /proc says.
   for (int depth = 0; depth < kMaxDepth && pid > 1; ++depth) {
     if (auto sign = SignOf(system, pid)) {
       // The nearest sign alone counts: a process with another place is of a

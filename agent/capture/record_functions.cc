@@ -20,7 +20,8 @@ constexpr double kDefaultExitWaitSeconds = 2;
 constexpr double kMaxExitWaitSeconds = 3600;
 constexpr long kPollNs = 1'000'000;
 
-// Of the process that multiprocessing started this one for; 0: it did not.
+// The pid of the process for which multiprocessing started this one; 0: it did
+// not. With forkserver it is not the parent.
 uint32_t StartedFor() {
   // Looked up, not imported: what multiprocessing started has the module.
   PyObject* module =
@@ -37,6 +38,8 @@ uint32_t StartedFor() {
   return 0;
 }
 
+// The hooks say what the process is as soon as they know it: a main process, a
+// loader's worker, something else.
 PyObject* SetProcessKind(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"kind", "worker_id", "pass_seed",
                                       nullptr};
@@ -70,6 +73,8 @@ PyObject* RecordPlaceFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   return None();
 }
 
+// The loop over all variables of a state point runs in C++: one call for each
+// point.
 PyObject* RecordStatesFunction(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {"point", "what", "variables", "tensors",
                                       nullptr};
@@ -151,7 +156,8 @@ PyObject* RecordCollectiveFunction(PyObject*, PyObject* args,
   return None();
 }
 
-// An event of the step rule that is about an object, by its number.
+// An event of the step rule about an object, which the hook passes by its
+// number.
 template <bool (*event)(uint32_t)>
 PyObject* StepOf(PyObject*, PyObject* value) {
   const unsigned long number = PyLong_AsUnsignedLong(value);
@@ -188,6 +194,8 @@ PyObject* SettingFunction(PyObject*, PyObject* args, PyObject* kwargs) {
       value.data(), static_cast<Py_ssize_t>(value.size()));
 }
 
+// A wrong setting is reported and the default holds: at the end of a training
+// nothing may fail because of it.
 double ExitWaitSeconds() {
   const std::string text = SettingOf("TRAINCHECK_EXIT_WAIT");
   if (text.empty()) return kDefaultExitWaitSeconds;
@@ -201,7 +209,8 @@ double ExitWaitSeconds() {
   return seconds < kMaxExitWaitSeconds ? seconds : kMaxExitWaitSeconds;
 }
 
-// Waits until the relay holds everything, at most `seconds`, or until it dies.
+// Waits until the relay holds everything, at most `seconds`, or until the relay
+// dies. What is still in the rings when process and relay end together is lost.
 void WaitUntilSettled(double seconds) {
   ProcessRecorder* process = ProcessRecorder::GetIfMade();
   if (process == nullptr) return;

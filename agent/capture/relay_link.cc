@@ -18,6 +18,8 @@
 namespace traincheck::agent {
 namespace {
 
+// Forked workers connect at once by the dozen; a full backlog makes a worker
+// start a relay of its own.
 constexpr int kBacklog = 128;
 
 int SeqpacketSocket() {
@@ -28,7 +30,8 @@ std::string Failed(const char* what) {
   return std::string(what) + ": " + std::strerror(errno);
 }
 
-// Binds to an abstract address of the kernel's choice.
+// Binds to an abstract address that the kernel chooses, so that no two
+// processes need to agree and no file is left.
 std::string BindAnywhere(int socket) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
@@ -42,6 +45,8 @@ std::string BindAnywhere(int socket) {
   return std::string(address.sun_path, size - offsetof(sockaddr_un, sun_path));
 }
 
+// The kernel gives each socket a cookie, which no other socket on this host has
+// had.
 uint64_t SocketCookie(int socket) {
   uint64_t cookie = 0;
   socklen_t size = sizeof cookie;
@@ -69,6 +74,8 @@ std::string RelayLink::Restart(const std::string& program) {
   return "";
 }
 
+// The listener exists before the relay starts, so that connecting succeeds at
+// once: the connection waits in the backlog until the relay accepts it.
 std::string RelayLink::StartNumber(const std::string& program, int number) {
   const int listener = SeqpacketSocket();
   if (listener < 0) return Failed("socket");
@@ -90,6 +97,8 @@ std::string RelayLink::StartNumber(const std::string& program, int number) {
   return error;
 }
 
+// The ancestor's memory is a copy that nobody changes, so its address can be
+// read freely.
 std::string RelayLink::Join(const RelayLink& ancestor) {
   address_ = ancestor.address_;
   maker_pid_ = ancestor.maker_pid_;
@@ -124,6 +133,9 @@ std::string RelayLink::Connect() {
   return error;
 }
 
+// The peer's identity is taken from the kernel and not from a message. A
+// stranger at the address would get the rings' files, which show names and
+// values of the training.
 std::string RelayLink::CheckListener() const {
   ucred listener = {};
   socklen_t size = sizeof listener;
@@ -155,6 +167,8 @@ void RelayLink::HandOver(RingWriter* ring) {
   SendWaiting();
 }
 
+// The messages are read even if nobody needs them: at the end the relay would
+// otherwise see a reset instead of an end.
 void RelayLink::ReadMessages() {
   while (OwnsDescriptor() && inbox_.Receive(socket_)) {
   }
@@ -169,6 +183,8 @@ RelayLink::State RelayLink::Tend() {
   return state;
 }
 
+// Rings go in their order, the definitions first, and a ring that cannot be
+// sent now ends the loop.
 void RelayLink::SendWaiting() {
   while (sent_ < rings_.size()) {
     RingWriter& ring = *rings_[sent_];
@@ -188,6 +204,8 @@ void RelayLink::SendWaiting() {
   }
 }
 
+// The descriptor travels with the message (SCM_RIGHTS); the relay gets one of
+// its own.
 bool RelayLink::Send(int file, const RingWriter& ring) {
   if (!OwnsDescriptor()) return false;
   RingHandover handover = ring.handover();
@@ -208,6 +226,7 @@ bool RelayLink::Send(int file, const RingWriter& ring) {
          static_cast<ssize_t>(sizeof handover);
 }
 
+// One poll without waiting. Nothing is read here.
 RelayLink::State RelayLink::Look(bool* has_messages) const {
   if (socket_ < 0) return State::kDead;
   pollfd look = {socket_, POLLIN, 0};
@@ -220,6 +239,7 @@ RelayLink::State RelayLink::Look(bool* has_messages) const {
   return dead ? State::kDead : State::kAlive;
 }
 
+// No lock and no allocation: this runs in an atfork handler.
 void RelayLink::Abandon() {
   if (OwnsDescriptor()) close(socket_);
   socket_ = -1;

@@ -21,10 +21,12 @@
 namespace traincheck::agent {
 namespace {
 
+// The relay expects its listening socket under this number, as relay_main.cc
+// says.
 constexpr int kRelaySocket = 3;
 constexpr size_t kStackBytes = 64u << 10;  // of each of the two children
 
-// What both children need, made ready beforehand: they share this process's
+// What both children need, prepared by the parent: the children share its
 // memory while it waits, and must not allocate or take a lock.
 struct Launch {
   const char* program = nullptr;
@@ -36,8 +38,8 @@ struct Launch {
   std::atomic<bool> started{false};
 };
 
-// Handlers of this process must not run in a child that shares its memory;
-// exec would reset them, but pending signals come before.
+// A handler of the program must not run in a child that shares its memory. exec
+// would reset the handlers, but signals that are pending come before that.
 void ResetSignals() {
   struct sigaction standard = {};
   standard.sa_handler = SIG_DFL;
@@ -58,7 +60,8 @@ void ResetAffinity() {
 
 // Descriptors 0, 1 and 3 as the relay expects them; all others but stderr go.
 bool ArrangeDescriptors(const Launch& launch) {
-  // Out of the way first: both may be any number, 0, 1 or 3 included.
+  // Both descriptors are duplicated to 10 and above before 0, 1 and 3 are
+  // replaced, because either may have one of these numbers.
   const int socket = fcntl(launch.socket, F_DUPFD, 10);
   const int dev_null = fcntl(launch.dev_null, F_DUPFD, 10);
   if (socket < 0 || dev_null < 0) return false;
@@ -71,6 +74,8 @@ bool ArrangeDescriptors(const Launch& launch) {
   return true;
 }
 
+// The child that becomes the relay. setsid takes it out of the terminal's
+// group, so that Ctrl-C does not reach it.
 int RunInner(void* argument) {
   Launch& launch = *static_cast<Launch*>(argument);
   setsid();
@@ -85,6 +90,8 @@ int RunInner(void* argument) {
   _exit(127);
 }
 
+// The child in between ends at once, so that the relay is adopted by init and
+// is no child of the training.
 int RunOuter(void* argument) {
   Launch& launch = *static_cast<Launch*>(argument);
   // The exit signal matters to whoever adopts the relay. Memory is shared,
@@ -113,6 +120,7 @@ int RunKeeper(void* argument) {
   _exit(0);
 }
 
+// The strings are owned by this object, which lives until the exec.
 class Environment {
  public:
   explicit Environment(int number) : settings_(LinesOfFile()) {
@@ -153,8 +161,8 @@ class Environment {
   std::vector<char*> variables_;
 };
 
-// A child that says nothing when it ends (exit signal 0) is found only by who
-// asks with __WCLONE: the user's wait() does not meet it.
+// An outer child with exit signal 0 is found only by a wait with __WCLONE, so
+// the user's wait() does not meet it.
 int RunBoth(Launch* launch, char* outer_stack_end) {
   sigset_t all, before;
   // Children begin with this mask: no handler of the program runs on their
@@ -173,7 +181,8 @@ int RunBoth(Launch* launch, char* outer_stack_end) {
   return error;
 }
 
-// The keeper's stack is in use as long as the relay lives.
+// As RunBoth, for a process that is the init of its container. The stacks are
+// not given back, since the keeper uses its own as long as the relay lives.
 int RunKept(Launch* launch, char* keeper_stack_end) {
   sigset_t all, before;
   sigfillset(&all);
@@ -191,6 +200,8 @@ int RunKept(Launch* launch, char* keeper_stack_end) {
 
 }  // namespace
 
+// The calling thread waits for the exec, so that an error of the exec can be
+// returned.
 int StartRelay(const std::string& program, int listening_socket, int number) {
   Environment environment(number);
   Launch launch;

@@ -7,14 +7,18 @@
 namespace traincheck::agent {
 namespace {
 
-// torchrun restarts a job's processes far less often.
+// Requeues and torchrun's restarts share one number; torchrun restarts a job's
+// processes far less often than this.
 constexpr uint64_t kRestartsPerRequeue = 1000;
 
+// A name by host, pid and start time, which no other process has had.
 std::string Local(const System& system, uint32_t pid) {
   return system.host + "-" + std::to_string(pid) + "-" +
          std::to_string(ReadStat(system, pid).start_ticks);
 }
 
+// The jobs of a heterogeneous one have ids of their own; that of the leader is
+// common to all.
 std::string SlurmJob(const System& system) {
   const std::string leader = system.environment("SLURM_JOB_ID_HET_GROUP_0");
   return leader.empty() ? system.environment("SLURM_JOB_ID") : leader;
@@ -28,7 +32,8 @@ std::string PodJob(const System& system) {
   return name.empty() || uid.empty() ? name + uid : name + "-" + uid;
 }
 
-// "": none, or ranks on other hosts have other torchruns.
+// "": torchrun gives no name, or ranks on other hosts have other torchrun
+// processes.
 std::string TorchrunOf(const System& system, uint32_t top) {
   std::string id = VariableOf(system, top, "TORCHELASTIC_RUN_ID");
   if (id.empty()) return "";
@@ -39,6 +44,7 @@ std::string TorchrunOf(const System& system, uint32_t top) {
   return Local(system, ReadStat(system, top).parent);
 }
 
+// Rules 4 to 7 of the header.
 RunName NameByLauncher(const System& system) {
   const uint32_t top = TopOfSpawnChain(system, system.pid);
   const std::string pod = PodJob(system);
@@ -61,6 +67,7 @@ RunName NameByLauncher(const System& system) {
 
 }  // namespace
 
+// A name that the user gave is taken as it is.
 RunName NameRun(const System& system) {
   const std::string given = system.environment("TRAINCHECK_RUN");
   if (!given.empty()) return {given, false};
@@ -86,6 +93,8 @@ std::string AsRunName(std::string text) {
   return text;
 }
 
+// Launchers without such counters give 0; the daemon then tells attempts apart
+// by nonce.
 uint32_t AttemptOf(const System& system) {
   const uint64_t requeues =
       ParseNumber(system.environment("SLURM_RESTART_COUNT"));

@@ -13,6 +13,8 @@ void SiteRules::AddLibraryFolder(std::string_view folder) {
   folders_.push_back(std::move(with_slash));
 }
 
+// Called once for each code object. A path that belongs to nobody ("<stdin>", a
+// cell of a notebook) is the user's.
 bool SiteRules::IsUserFile(std::string_view file) const {
   // Modules that are built into the interpreter, our hooks, and NumPy's
   // dispatcher.

@@ -21,6 +21,8 @@ std::string FolderOf(std::string_view path) {
   return std::string(path.substr(0, path.rfind('/')));
 }
 
+// TRAINCHECK_AGENT_DIR names another folder of the relay's program than that of
+// the core.
 std::string AgentFolder(PyObject* core_module) {
   const char* given = std::getenv("TRAINCHECK_AGENT_DIR");
   if (given != nullptr && *given != '\0') return given;
@@ -39,6 +41,7 @@ void LearnLibraryFolder(const char* module_name) {
   CallSites::Get().rules().AddLibraryFolder(FolderOf(Utf8(file.get())));
 }
 
+// name -> source, for a Python other than that of the build.
 Ref HookSources() {
   Ref sources(PyDict_New());
   for (const EmbeddedText* hook = kHookSources; sources && hook->name; ++hook) {
@@ -64,7 +67,8 @@ Ref HookCode() {
   return Ref(PyTuple_Pack(2, magic.get(), codes.get()));
 }
 
-// False: an exception is set.
+// Runs bootstrap.py, which makes the hooks' modules and starts them. False: an
+// exception is set.
 bool RunHooks(PyObject* core_module) {
   const Ref globals(PyDict_New());
   // Compiled code is for the Python of the build alone; any other version
@@ -101,11 +105,13 @@ std::string Place(PyObject* exception) {
   return place;
 }
 
+// The training goes on without being recorded: nothing here may stop it.
 void TurnOff(const std::string& why) {
   SetRecording(false);
   LogLine("recording is off: " + why);
 }
 
+// The hooks mark errors of the user's settings by an attribute `for_users`.
 void TurnOffBecauseOfException() {
   SavedException saved;
   PyObject* exception = saved.Normalized();
@@ -125,6 +131,7 @@ void TurnOffBecauseOfException() {
 
 }  // namespace
 
+// Before anything can be recorded: forks from here on are seen.
 void SetUp(PyObject* core_module) {
   const std::string python = Py_GetVersion();
   AgentSetup setup;
@@ -155,6 +162,7 @@ bool BindTorch() {
   return true;
 }
 
+// Called at the end of `import torch`, with the GIL.
 void Start(PyObject* core_module) {
   // First of all: the settings may say that nothing is to be done.
   const std::string wrong = LoadSettings();

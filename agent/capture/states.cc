@@ -20,7 +20,8 @@ namespace {
 // Reading below this size takes less time than handing the GIL over.
 constexpr uint64_t kReleaseGilBytes = 1u << 20;
 
-// In one record. A table of 50,000 rows takes 25 of them.
+// One record has at most this many rows, 16 KiB; a table of 50,000 rows takes
+// 25 records.
 constexpr size_t kRowsPerRecord = 2048;
 
 struct StateWithDigests {
@@ -33,8 +34,8 @@ struct RowsWithDigests {
   uint64_t digests[kRowsPerRecord];
 };
 
-// What was read of one tensor. A content that was not asked for or could not
-// be read is none.
+// What was read of one tensor. An optional is empty if the content was not
+// asked for or could not be read.
 struct VariableState {
   uint8_t content = 0;    // StateContent
   uint8_t deferred = 0;   // likewise: StateRecord::deferred
@@ -52,6 +53,8 @@ std::optional<DeviceView> OnDevice(PyObject* tensor) {
                         devices.cpu_is_device_for_testing());
 }
 
+// Large tensors are read without the GIL, so that the program's other threads
+// go on.
 ContentDigest DigestOf(const TensorView& view) {
   if (view.bytes() < kReleaseGilBytes) return view.Digest();
   PyThreadState* thread = PyEval_SaveThread();
@@ -71,6 +74,8 @@ class VariableReader {
         zoomed_(IsZoomedInOn(variable)),
         devices_(*devices) {}
 
+  // Data first, then the gradient: deferred numbers are consecutive in this
+  // order.
   VariableState Read(PyObject* tensor) {
     if (!TorchApi::IsTensor(tensor)) {
       read_.content = kUnreadable;
@@ -95,6 +100,8 @@ class VariableReader {
   }
 
  private:
+  // The tests' device holds this process's memory; reading it here would leave
+  // nothing to the device.
   std::optional<ContentSummary> Summary(PyObject* tensor, StateContent of,
                                         int statistics, int rows) {
     if (DeviceStates::Get().cpu_is_device_for_testing()) return std::nullopt;
@@ -104,7 +111,8 @@ class VariableReader {
     return SummaryOf(tensor, {(what_ & statistics) != 0, (what_ & rows) != 0});
   }
 
-  // Not read again where nobody has written it.
+  // Digests alone can be left out if nobody has written the content since it
+  // was digested last.
   std::optional<ContentSummary> DigestAlone(PyObject* tensor, StateContent of) {
     const Ref local = LocalTensor(tensor);
     const std::optional<TensorView> view = TensorView::Of(local.get());
@@ -140,6 +148,8 @@ class VariableReader {
     }
   }
 
+  // A content is read here, or on its device, or reported as unreadable: a rule
+  // must never take "not read" for "unchanged".
   void Note(PyObject* tensor, const std::optional<ContentSummary>& summary,
             uint8_t has, uint8_t is_zero) {
     if (summary) {
@@ -151,6 +161,8 @@ class VariableReader {
     }
   }
 
+  // Asks the device for the digest; false: it is not on a device, or the device
+  // cannot do it.
   bool Defer(PyObject* tensor) {
     const std::optional<DeviceView> view = OnDevice(tensor);
     const uint64_t number = view ? devices_.Add(*view) : 0;
@@ -168,7 +180,8 @@ class VariableReader {
   VariableState read_;
 };
 
-// Writes the records of one variable.
+// Writes the records of one variable: the State, then statistics and rows of
+// the same content.
 class StateWriter {
  public:
   StateWriter(ThreadRecorder* thread, StatePoint point, uint32_t variable)
@@ -215,6 +228,8 @@ class StateWriter {
     thread_->Append(record, RecordType::kStatistics);
   }
 
+  // All parts carry the whole number of rows, so that a reader knows when it
+  // has them all.
   void WriteRows(uint8_t of, const std::vector<uint64_t>& digests) {
     RowsWithDigests record = {};
     record.rows.variable = variable_;
@@ -236,6 +251,7 @@ class StateWriter {
   uint32_t variable_;
 };
 
+// The size decides about turns, and is found without reading the content.
 uint64_t BytesOf(PyObject* tensor) {
   if (const auto view = TensorView::Of(LocalTensor(tensor).get())) {
     return view->bytes();
@@ -257,6 +273,8 @@ bool HasToWait(int what, uint32_t variable, PyObject* tensor) {
 
 }  // namespace
 
+// For contents that are read whenever they are asked for: entries of
+// checkpoints, digests for hooks, statistics and rows.
 std::optional<ContentSummary> SummaryOf(PyObject* tensor, ContentWanted wanted,
                                         uint64_t max_rows) {
   const Ref local = LocalTensor(tensor);

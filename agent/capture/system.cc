@@ -41,6 +41,8 @@ std::vector<std::string> SplitNul(const std::string& text) {
 
 }  // namespace
 
+// The real functions; tests pass their own, so that identities are checked
+// without such processes.
 System System::Real() {
   System system;
   // Settings from their file too: run, experiment and what is checked.
@@ -67,6 +69,8 @@ System System::Real() {
   return system;
 }
 
+// Launchers' variables and /proc hold plain decimal numbers; anything else ends
+// the number.
 uint64_t ParseNumber(const std::string& text) {
   uint64_t value = 0;
   for (const char c : text) {
@@ -110,6 +114,7 @@ bool SpawnedByMultiprocessing(const System& system, uint32_t pid) {
   });
 }
 
+// Follows parents upwards as long as multiprocessing started them.
 uint32_t TopOfSpawnChain(const System& system, uint32_t pid) {
   for (int depth = 0; depth < kMaxSpawnDepth; ++depth) {
     if (!SpawnedByMultiprocessing(system, pid)) return pid;

@@ -10,6 +10,8 @@ std::atomic<uint64_t> g_tick_scale{0};
 uint64_t g_tick_start = 0;
 uint64_t g_tick_start_us = 0;
 
+// Fixed point, 32 bits behind the point: NowUs needs one multiplication and a
+// shift.
 uint64_t TickScale(const ClockSample& start, const ClockSample& end) {
   const unsigned __int128 us = (end.ns - start.ns) / 1000;
   return static_cast<uint64_t>((us << 32) / (end.ticks - start.ticks));
@@ -39,6 +41,7 @@ ClockSample TakeSample() {
 
 ClockSample g_start;
 
+// Written while g_tick_scale is 0, so that no thread reads the start yet.
 void Begin(const ClockSample& sample) {
   g_start = sample;
   g_tick_start = sample.ticks;
@@ -47,6 +50,8 @@ void Begin(const ClockSample& sample) {
 
 }  // namespace
 
+// Called at each ClockSync with the GIL. The first call only takes a sample;
+// some later one, at least 100 ms after it, finds the scale.
 void CalibrateTicks() {
   static const bool runs_evenly = RunsEvenly();
   if (!runs_evenly || g_tick_scale.load(std::memory_order_relaxed) != 0) return;

@@ -8,6 +8,7 @@ namespace {
 // A smaller one is read in the time that the looks take.
 constexpr uint64_t kMinBytes = 128u << 10;
 
+// The same memory with the same count of writes.
 bool IsSamePlace(const UnwrittenContents::Look& a,
                  const UnwrittenContents::Look& b) {
   return a.data == b.data && a.bytes == b.bytes && a.version == b.version;
@@ -24,6 +25,8 @@ UnwrittenContents& UnwrittenContents::Get() {
   return *contents;
 }
 
+// Taken before the content is read: a write during the read then shows as a
+// difference at the next look.
 std::optional<UnwrittenContents::Look> UnwrittenContents::LookAt(
     PyObject* tensor, const TensorView& view) {
   if (view.bytes() < kMinBytes) return std::nullopt;
@@ -39,6 +42,8 @@ UnwrittenContents::Known& UnwrittenContents::Of(uint32_t variable,
   return known_[uint64_t{variable} << 8 | of];
 }
 
+// All conditions of the header, the cheap ones first. A digest that is returned
+// here is recorded with the flag that says so.
 std::optional<ContentDigest> UnwrittenContents::Unwritten(uint32_t variable,
                                                           StateContent of,
                                                           const Look& look) {
@@ -53,6 +58,7 @@ std::optional<ContentDigest> UnwrittenContents::Unwritten(uint32_t variable,
   return known.digest;
 }
 
+// Called with each digest that was really computed.
 void UnwrittenContents::Digested(uint32_t variable, StateContent of,
                                  StatePoint point, const Look& look,
                                  const ContentDigest& digest) {

@@ -13,6 +13,7 @@ PyObject* HookOrNull(PyObject* value) {
   return value == Py_None ? nullptr : value;
 }
 
+// The hooks call this once for each function that they wrap, at the start.
 PyObject* Wrap(PyObject*, PyObject* args, PyObject* kwargs) {
   static const char* const names[] = {
       "fn",    "name",           "category", "roles", "before",
@@ -50,6 +51,7 @@ PyObject* IsWrapperFunction(PyObject*, PyObject* value) {
   return PyBool_FromLong(IsWrapper(value));
 }
 
+// Hooks ask it before they swallow an exception in Python.
 PyObject* IsUsers(PyObject*, PyObject* error) {
   const Ref traceback = Attribute(error, "__traceback__");
   return PyBool_FromLong(IsUsersException(

@@ -49,6 +49,7 @@ void Dealloc(PyObject* object) {
   Py_DECREF(type);
 }
 
+// Everything that the wrapper itself lacks is asked of the function.
 PyObject* GetAttribute(PyObject* object, PyObject* name) {
   // What a program has set on the wrapper goes before the function's own.
   PyObject* own = PyObject_GenericGetAttr(object, name);
@@ -73,7 +74,8 @@ PyObject* Represent(PyObject* object) { return PyObject_Repr(As(object)->fn); }
 
 Py_hash_t Hash(PyObject* object) { return PyObject_Hash(As(object)->fn); }
 
-// Tables that are keyed by function (torch.overrides) find the wrapper too.
+// Equal to its function and with the same hash, so that tables which are keyed
+// by function (torch.overrides) find the wrapper too.
 PyObject* Compare(PyObject* left, PyObject* right, int operation) {
   if (operation != Py_EQ && operation != Py_NE) {
     Py_INCREF(Py_NotImplemented);
@@ -84,7 +86,8 @@ PyObject* Compare(PyObject* left, PyObject* right, int operation) {
   return PyObject_RichCompare(inner_left, inner_right, operation);
 }
 
-// Does its function's name lead to this wrapper?
+// Does the qualified name of its function lead to this wrapper? Then pickle may
+// store the name alone.
 bool IsFoundByName(PyObject* object) {
   const Ref module = Attribute(As(object)->fn, "__module__");
   const Ref name = Attribute(As(object)->fn, "__qualname__");
@@ -99,9 +102,9 @@ bool IsFoundByName(PyObject* object) {
   return at.get() == object;
 }
 
-// A string: pickled by name, copied as itself. What its name does not lead to
-// (a callable that was handed over) is pickled as the function itself, by
-// means of the one function of the standard library that returns its argument.
+// A string pickles by name and copies as the object itself. A callable that the
+// name does not lead to (one that was handed over) is pickled as the function
+// itself, by means of typing.cast, which returns its second argument.
 PyObject* Reduce(PyObject* object, PyObject*) {
   PyObject* fn = As(object)->fn;
   if (IsFoundByName(object)) return PyObject_GetAttrString(fn, "__qualname__");
@@ -115,14 +118,15 @@ PyObject* Reduce(PyObject* object, PyObject*) {
   return cast ? Py_BuildValue("O(OO)", cast.get(), Py_None, fn) : nullptr;
 }
 
-// isinstance() and inspect take the wrapper for the function.
+// isinstance() and inspect see the class of the function.
 PyObject* GetClass(PyObject* object, void*) {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(As(object)->fn));
   Py_INCREF(type);
   return type;
 }
 
-// Of the function: the type's own would hide it from GetAttribute.
+// These attributes come from the function: the type's own would hide them from
+// GetAttribute.
 PyObject* Forwarded(PyObject* object, void* name) {
   Wrapper* self = As(object);
   const auto* attribute = static_cast<const char*>(name);
@@ -211,6 +215,8 @@ PyTypeObject* MakeType(const char* name, bool binds) {
   return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
 }
 
+// A class binds what it holds by this flag: functions have it, C functions do
+// not.
 bool BecomesMethod(PyObject* fn) {
   return (PyType_GetFlags(Py_TYPE(fn)) & Py_TPFLAGS_METHOD_DESCRIPTOR) != 0;
 }
@@ -249,6 +255,7 @@ PyObject* NewWrapper(PyObject* fn, TraincheckVectorcall vectorcall,
   return object;
 }
 
+// The hot path for all wrapped functions. An inactive function costs one test.
 PyObject* CallRecorded(PyObject* object, PyObject* const* arguments,
                        size_t nargsf, PyObject* names) {
   Wrapper* self = As(object);

@@ -7,8 +7,10 @@
 namespace traincheck::agent {
 namespace {
 
-// Few, so that a search in order is the fastest. Two variables of one hash are
-// both recorded, which costs time and nothing else.
+// Variables are found by the hash of their name, since plans name them and
+// numbers differ between ranks. They are few, so a search in order is the
+// fastest. If two have the same hash, both are recorded, which costs time and
+// nothing else.
 std::vector<uint32_t>& Hashes() {
   static auto* hashes = new std::vector<uint32_t>;
   return *hashes;

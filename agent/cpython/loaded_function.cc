@@ -7,7 +7,9 @@
 namespace traincheck::agent {
 namespace {
 
-// _ctypes is what ctypes, and with it torch, stands on.
+// The core calls _ctypes directly, because the module ctypes, and with it
+// torch, is built on it: where torch runs, it is there. An exception is
+// dropped, because the caller treats every failure as "not found".
 Ref Call(const char* function, PyObject* first, PyObject* second) {
   const Ref module(PyImport_ImportModule("_ctypes"));
   const Ref callable = module ? Attribute(module.get(), function) : Ref();
@@ -22,8 +24,12 @@ Ref Call(const char* function, PyObject* first, PyObject* second) {
 }  // namespace
 
 void* LoadedFunction(const char* library, const char* name) {
+  // A caller may be on the way out of the user's code with an exception, which
+  // the calls below would replace.
   const SavedException saved;
   const Ref path(PyUnicode_FromString(library));
+  // RTLD_NOLOAD: only a library that torch has loaded already counts. Binding
+  // must not load one that the program does not use.
   const Ref mode(PyLong_FromLong(RTLD_NOW | RTLD_NOLOAD));
   const Ref handle = Call("dlopen", path.get(), mode.get());
   const Ref symbol(PyUnicode_FromString(name));

@@ -10,8 +10,10 @@
 namespace traincheck::agent {
 namespace {
 
-// Code of a function, of a method, of what a partial calls or of an object's
-// __call__; none if it is not written in Python.
+// The code object of a function, of a method, of what a partial calls or of an
+// object's __call__; none if the handler is not written in Python. Frames are
+// compared by their code, because a frame does not know the object that was
+// called.
 Ref CodeOf(PyObject* handler) {
   if (Ref code = Attribute(handler, "__code__")) return code;
   for (const char* inner : {"__func__", "func"}) {
@@ -23,7 +25,8 @@ Ref CodeOf(PyObject* handler) {
   return call ? Attribute(call.get(), "__code__") : Ref();
 }
 
-// Asked for each exception: programs install handlers and remove them.
+// Handlers are looked up for each exception, because programs install and
+// remove them at any time. Exceptions are rare enough for that.
 std::vector<Ref> HandlerCodes() {
   std::vector<Ref> codes;
   const Ref module(PyImport_ImportModule("_signal"));
@@ -41,7 +44,9 @@ std::vector<Ref> HandlerCodes() {
   return codes;
 }
 
-// Of Py_AddPendingCall: puts back the SavedException that it takes over.
+// For Py_AddPendingCall, which runs it in the main thread: destroying the
+// SavedException puts the exception back, and -1 makes the interpreter raise
+// it.
 int RaiseAgain(void* saved) {
   delete static_cast<SavedException*>(saved);
   return -1;
@@ -51,6 +56,7 @@ int RaiseAgain(void* saved) {
 
 bool IsUsersException(PyObject* type, PyObject* traceback) {
   if (type == nullptr) return false;
+  // KeyboardInterrupt, SystemExit and their like are never errors of the agent.
   if (PyErr_GivenExceptionMatches(type, PyExc_Exception) == 0) return true;
   if (traceback == nullptr) return false;  // raised in C
   const std::vector<Ref> handlers = HandlerCodes();
@@ -71,7 +77,8 @@ bool IsUsersException(PyObject* type, PyObject* traceback) {
 void DropException() {
   PyObject* const now = PyErr_Occurred();
   if (now == nullptr) return;
-  // The answer to a question for an attribute, and no handler's.
+  // An attribute that is missing is the usual answer to a question of the
+  // agent. It is cleared before the costly search for handlers.
   if (PyErr_GivenExceptionMatches(now, PyExc_AttributeError) != 0) {
     PyErr_Clear();
     return;
@@ -86,7 +93,9 @@ void DropException() {
     exception.release();
     return;
   }
-  // The interpreter's queue is full: as if Ctrl-C had been pressed.
+  // The interpreter's queue is full, so the exception itself is lost. A
+  // simulated Ctrl-C interrupts the program all the same, as its handler
+  // wanted.
   exception->Forget();
   PyErr_SetInterrupt();
 }

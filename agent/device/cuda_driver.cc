@@ -4,9 +4,13 @@
 
 namespace traincheck::agent {
 
+// Finds all functions or names the first that is missing. A partial set is of
+// no use: the caller then switches device digests off with this text as the
+// reason.
 std::string CudaDriver::Bind(FindLoaded find_loaded) {
   constexpr char kLibrary[] = "libcuda.so.1";
-  // Looked for and never called: the program alone initialises the driver.
+  // Only the presence of cuInit is asked for; it is never called, because the
+  // program alone initialises the driver.
   if (find_loaded(kLibrary, "cuInit") == nullptr) {
     return "no CUDA driver is loaded";
   }

@@ -8,13 +8,15 @@ namespace traincheck::agent {
 namespace {
 
 constexpr char kKernelName[] = "traincheck_digest";
-// A block is worth its begin only for some chunks a warp. One chunk a warp is
-// the least.
+// A block costs time to start, so each of its warps should have work: a launch
+// has one block for every eight chunks, which is one chunk a warp.
 constexpr unsigned kChunksOfBlock = kBlockThreads / kWarpThreads;
 
 }  // namespace
 
-// Makes a device's primary context current, where another one is.
+// Makes a device's primary context current for a scope, unless it is current
+// already. The thread may have another device's context or none, and gets it
+// back at the end.
 class DeviceDigester::InContext {
  public:
   InContext(const CudaDriver& driver, CudaDriver::Handle context)
@@ -36,6 +38,8 @@ class DeviceDigester::InContext {
   bool pushed_ = false;
 };
 
+// Switching off is final, and the first reason stays: later errors usually
+// follow from it.
 void DeviceDigester::SwitchOff(std::string reason) {
   if (!off_reason_.empty()) return;
   off_reason_ = std::move(reason);
@@ -43,6 +47,8 @@ void DeviceDigester::SwitchOff(std::string reason) {
   pending_ = 0;
 }
 
+// Every call of the driver passes through here, so that the first error of any
+// kind switches the digester off and names the step that failed.
 bool DeviceDigester::Succeeded(CudaDriver::Result result, const char* what) {
   if (result == CudaDriver::kSuccess) return true;
   SwitchOff(std::string(what) + " failed: CUDA error " +
@@ -50,6 +56,8 @@ bool DeviceDigester::Succeeded(CudaDriver::Result result, const char* what) {
   return false;
 }
 
+// Compiles the PTX for this device and finds how many blocks it runs at once.
+// Compiling takes 0.2 s, once for a driver, which keeps the result.
 bool DeviceDigester::LoadKernel(Device* device) {
   // Loading allocates, which would break a capture that is in progress.
   const RelaxedCapture relaxed(driver_);
@@ -76,6 +84,7 @@ bool DeviceDigester::LoadKernel(Device* device) {
   return true;
 }
 
+// Attaches to the primary context that torch has made for this device.
 bool DeviceDigester::Open(int ordinal, Device* device) {
   CudaDriver::Device number = 0;
   unsigned flags = 0;
@@ -92,11 +101,14 @@ bool DeviceDigester::Open(int ordinal, Device* device) {
     return false;
   }
   device->number = number;
-  // It is there: this counts us as one more user.
+  // The context exists, so retaining it only counts one more user. The
+  // reference is never given back, since the digester's memory in the context
+  // is not either.
   return Succeeded(driver_.DevicePrimaryCtxRetain(&device->context, number),
                    "finding the device's context");
 }
 
+// Null: the digester is off. A device that is not open yet is opened.
 DeviceDigester::Device* DeviceDigester::Find(int ordinal) {
   if (!off_reason_.empty()) return nullptr;
   // Bound at the first use: only with a tensor on a device has the program
@@ -116,15 +128,18 @@ DeviceDigester::Device* DeviceDigester::Find(int ordinal) {
   return devices_.emplace(ordinal, std::move(device)).first->second.get();
 }
 
+// Sends the tables to the device on the program's stream, before the launch
+// that reads them.
 bool DeviceDigester::Upload(const DigestTables& tables, void* stream,
                             DigestSlot* slot) {
   const auto& items = tables.items();
   const auto& dims = tables.dims();
   slot->items = static_cast<unsigned>(items.size());
   slot->dims = static_cast<unsigned>(dims.size());
-  // Nobody reads the pinned copy: the launch that did has written its number,
-  // or the slot would not be free. It stays as it is until this one has, so the
-  // copies to the device need not be waited for.
+  // The pinned copy may be overwritten now: the launch that read it has written
+  // its number, otherwise the slot would not be free. The copy stays unchanged
+  // until this launch has finished as well, so nobody has to wait for the
+  // transfer to the device.
   std::memcpy(slot->host + slot->items_at(), items.data(),
               items.size() * sizeof items[0]);
   if (!Succeeded(
@@ -134,6 +149,7 @@ bool DeviceDigester::Upload(const DigestTables& tables, void* stream,
           "copying the table")) {
     return false;
   }
+  // Without strided tensors there is no table of dimensions to send.
   if (dims.empty()) return true;
   std::memcpy(slot->host + slot->dims_at(), dims.data(),
               dims.size() * sizeof dims[0]);
@@ -144,6 +160,8 @@ bool DeviceDigester::Upload(const DigestTables& tables, void* stream,
       "copying the table");
 }
 
+// Fills the kernel's argument and launches it. Every address in it is the
+// device's view, also of the pinned memory.
 bool DeviceDigester::Launch(const Device& device, void* stream,
                             const DigestTables& tables, DigestSlot* slot) {
   // Sums are zero before each launch: the last block of the one before has
@@ -158,6 +176,8 @@ bool DeviceDigester::Launch(const Device& device, void* stream,
   // A state point has the same tensors in each step, so that most launches find
   // their tables on the device.
   if (!HasTables(*slot, tables) && !Upload(tables, stream, slot)) return false;
+  // Typed pointer at an offset; the type is that of the field it is assigned
+  // to.
   const auto on = [](DeviceWord base, size_t at, auto* pointer) {
     return reinterpret_cast<decltype(pointer)>(base + at);
   };
@@ -168,11 +188,13 @@ bool DeviceDigester::Launch(const Device& device, void* stream,
   launch.progress = on(slot->device, slot->end_at(), launch.progress);
   launch.host_sums =
       on(slot->host_on_device, slot->sums_at(), launch.host_sums);
+  // Null where nothing is copied: the kernel tests this pointer.
   if (tables.copied_words() != 0) {
     launch.host_copies =
         on(slot->host_on_device, slot->copies_at(), launch.host_copies);
   }
   launch.host_done = on(slot->host_on_device, slot->end_at(), launch.host_done);
+  // The counter itself rises in Begin, once the launch has succeeded.
   launch.number = launches_ + 1;
   launch.count = slot->items;
   launch.chunks = tables.chunks();
@@ -188,6 +210,9 @@ bool DeviceDigester::Launch(const Device& device, void* stream,
       "launching the kernel");
 }
 
+// The order matters: the capture is asked for first, because everything behind
+// it (compiling, allocating, launching) would become part of the graph or break
+// it.
 DeviceDigester::Begun DeviceDigester::Begin(int ordinal, void* stream,
                                             const DigestTables& tables) {
   Device* device = Find(ordinal);
@@ -196,16 +221,22 @@ DeviceDigester::Begun DeviceDigester::Begin(int ordinal, void* stream,
   int capturing = 0;
   const CudaDriver::Result asked =
       driver_.StreamIsCapturing(stream, &capturing);
-  // The default stream cannot be asked while another one captures.
+  // This answer means that another stream captures, during which the default
+  // stream must not be used. It is treated as a capture: nothing is computed
+  // now.
   if (asked == CudaDriver::kStreamCaptureImplicit) capturing = 1;
   if (capturing != 0) return {Refused::kCapturing, 0};
   if (!Succeeded(asked, "asking for a capture")) return {Refused::kOff, 0};
+  // The kernel is compiled at the first launch and not in Find: a capture must
+  // have been ruled out before.
   if (device->kernel == nullptr && !LoadKernel(device)) {
     return {Refused::kOff, 0};
   }
   CudaDriver::Result error;
   DigestSlot* slot = device->slots.Take(driver_, tables, &error);
   if (!Succeeded(error, "allocating")) return {Refused::kOff, 0};
+  // All slots wait for the device. The caller records the states without
+  // digests rather than wait with the training.
   if (slot == nullptr) return {Refused::kBehind, 0};
   if (!Launch(*device, stream, tables, slot)) return {Refused::kOff, 0};
   // Only behind a launch that succeeded: without a number the slot is free.
@@ -214,12 +245,13 @@ DeviceDigester::Begun DeviceDigester::Begin(int ordinal, void* stream,
   return {Refused::kNo, slot->number};
 }
 
-// Besides its answer the question returns errors of kernels that were launched
-// before, the program's own among them, and it waits for nothing.
+// Asks whether the default stream captures, only for its side effect: the
+// answer also returns errors of kernels that were launched before, the
+// program's own among them, and the question waits for nothing.
 bool DeviceDigester::Probe() {
   if (!off_reason_.empty()) return false;
-  // Each by itself: the thread that asks may have another device's context, or
-  // none.
+  // Each device is asked in its own context, since the calling thread may have
+  // another device's context or none.
   for (const auto& [ordinal, device] : devices_) {
     const InContext in(driver_, device->context);
     int capturing = 0;

@@ -9,12 +9,15 @@ namespace {
 
 constexpr unsigned kMinItems = 64;
 
+// Room in all three tables: a slot that lacks any of them must grow.
 bool HasRoom(const DigestSlot& slot, const DigestTables& tables) {
   return slot.max_items >= tables.items().size() &&
          slot.max_dims >= tables.dims().size() &&
          slot.max_copied >= tables.copied_words();
 }
 
+// Replaces the slot's memory by larger memory. REQUIRES: the slot is free, so
+// that no kernel writes to the old memory any more.
 CudaDriver::Result Grow(const CudaDriver& driver, const DigestTables& tables,
                         DigestSlot* slot) {
   DigestSlot grown;
@@ -27,9 +30,13 @@ CudaDriver::Result Grow(const CudaDriver& driver, const DigestTables& tables,
       std::max(room(tables.items().size(), slot->max_items), kMinItems);
   grown.max_dims =
       std::max(room(tables.dims().size(), slot->max_dims), kMinItems);
+  // Pinned room for copies is allocated only in slots that have copies: most
+  // never do.
   if (tables.copied_words() != 0 || slot->max_copied != 0) {
     grown.max_copied = room(tables.copied_words(), slot->max_copied);
   }
+  // Relaxed mode: a capture of the user's on another stream would otherwise
+  // fail with an error at the user's next call.
   const RelaxedCapture relaxed(driver);
   void* host = nullptr;
   CudaDriver::Result error = driver.MemAlloc(&grown.device, grown.bytes());
@@ -40,18 +47,23 @@ CudaDriver::Result Grow(const CudaDriver& driver, const DigestTables& tables,
   if (error == CudaDriver::kSuccess) {
     error = driver.MemHostGetDevicePointer(&grown.host_on_device, host, 0);
   }
+  // What was allocated before the error is not freed: the caller switches the
+  // digester off for good.
   if (error != CudaDriver::kSuccess) return error;
   grown.host = static_cast<char*>(host);
-  // 0 is the number of no launch: no result is there.
+  // No launch has the number 0, so that zeroed memory reads as "no result yet".
   std::memset(grown.host, 0, grown.host_bytes());
-  // The memory that it had stays allocated: freeing it would wait for the
-  // device.
+  // The memory that the slot had stays allocated, since freeing it would wait
+  // for the device. The new memory is marked as never cleared (is_new) and has
+  // no tables (items is 0).
   *slot = grown;
   return error;
 }
 
 }  // namespace
 
+// The pinned copy stands for the tables on the device, since both were written
+// together. Comparing some kilobytes costs less than a transfer.
 bool HasTables(const DigestSlot& slot, const DigestTables& tables) {
   const auto& items = tables.items();
   const auto& dims = tables.dims();
@@ -74,6 +86,7 @@ DigestSlot* DigestSlots::Take(const CudaDriver& driver,
   DigestSlot* unused = nullptr;
   DigestSlot* small = nullptr;
   for (DigestSlot& slot : slots_) {
+    // A busy slot: its kernel may still write into the memory.
     if (slot.number != 0) continue;
     if (slot.max_items == 0) {
       if (unused == nullptr) unused = &slot;
@@ -85,7 +98,8 @@ DigestSlot* DigestSlots::Take(const CudaDriver& driver,
       roomy = &slot;
     }
   }
-  // Tables of copies do not come again.
+  // Tables with copies do not come again, so they need no slot of their own:
+  // any that has room will do.
   if (roomy != nullptr && tables.copied_words() != 0) return roomy;
   // Another point's tables stay where they are while there are unused slots.
   for (DigestSlot* slot : {unused, small}) {

@@ -7,9 +7,10 @@
 namespace traincheck::agent {
 namespace {
 
-// The bits of two words that change between memory and reader. Both change
-// signs alone, so that what they make of zeros is the mask. 16 bytes hold the
-// largest element, whose second word is its imaginary part.
+// The bits of an even and an odd word that differ between memory and what a
+// reader of the tensor sees. Lazy negation and conjugation change sign bits
+// only, so applying them to zeros gives the mask. 16 bytes hold the largest
+// element, whose second word is its imaginary part.
 void TakeFlips(const StridedContent& content, DigestItem* item) {
   char zeros[16] = {};
   if (content.negative()) Negate(content.dtype(), zeros, sizeof zeros);
@@ -18,7 +19,8 @@ void TakeFlips(const StridedContent& content, DigestItem* item) {
   std::memcpy(&item->flip_odd, zeros + 8, 8);
 }
 
-// DigestItem::exponents.
+// See DigestItem::exponents. The kernel finds NaN and Inf by an exponent of
+// ones.
 DeviceWord ExponentsOf(Dtype dtype) {
   switch (dtype) {
     case Dtype::kFloat16:
@@ -43,10 +45,13 @@ DeviceWord ExponentsOf(Dtype dtype) {
 
 }  // namespace
 
+// A lazily negated integer is a two's complement, which no mask of bits can
+// express.
 bool DigestTables::Takes(const StridedContent& content) {
   return !content.negative() || FlipsSignBits(content.dtype());
 }
 
+// A chunk is the unit of work of a warp, kChunkWords words of 8 bytes.
 DeviceWord DigestTables::ChunksOf(const StridedContent& content) {
   return (content.bytes() + 8 * kChunkWords - 1) / (8 * kChunkWords);
 }
@@ -73,17 +78,21 @@ void DigestTables::Add(const StridedContent& content, bool is_copied) {
   item.first_chunk = chunks_;
   item.first_dim = static_cast<unsigned>(dims_.size());
   TakeFlips(content, &item);
+  // A content that is one block of memory has no dimensions and reads at full
+  // speed.
   for (const StridedContent::Dimension& dim : content.dimensions()) {
     dims_.push_back({static_cast<DeviceWord>(dim.size),
                      static_cast<DeviceWord>(dim.stride_bytes)});
   }
-  // Only gathered words are flipped or copied.
+  // The kernel flips and copies only words that it gathers element by element,
+  // so a dense content that needs either is described as one dimension.
   const bool flips = item.flip_even != 0 || item.flip_odd != 0;
   if (content.dimensions().empty() && (flips || is_copied)) {
     dims_.push_back({item.bytes / item.element_bytes, item.element_bytes});
   }
   item.ndim = static_cast<unsigned>(dims_.size()) - item.first_dim;
   chunks_ += static_cast<unsigned>(ChunksOf(content));
+  // The place is stored plus one, so that 0 says "not copied".
   if (is_copied) {
     item.copy_at = copied_words_ + 1;
     copied_words_ += static_cast<unsigned>((item.bytes + 7) / 8);

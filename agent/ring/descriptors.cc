@@ -7,11 +7,14 @@
 namespace traincheck::agent {
 namespace {
 
-// Half of what every system gives by default.
+// Half of the 1024 descriptors that systems give by default. With fewer, 64
+// rings could make the program's own open() fail.
 constexpr rlim_t kPlenty = 512;
 
 }  // namespace
 
+// On failure the caller keeps what it had, so that no caller needs an error
+// path.
 int MoveUp(int fd) {
   const int high = fcntl(fd, F_DUPFD_CLOEXEC, kLowestDescriptor);
   // The limit of the process lies below: any number is better than none.

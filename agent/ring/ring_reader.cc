@@ -14,6 +14,7 @@ namespace {
 
 bool IsAligned(uint64_t position) { return position % kRecordAlignment == 0; }
 
+// Checks the message alone, before the file is touched.
 std::string CheckHandover(const RingHandover& handover) {
   if (handover.magic != kRingMagic) return "the message is not a ring handover";
   if (handover.version != kRingVersion) {
@@ -39,6 +40,8 @@ std::string SealAgainstShrinking(int fd) {
   return "the file may shrink: it has no seal F_SEAL_SHRINK";
 }
 
+// The mapping must lie within the file, otherwise reading its end raises
+// SIGBUS.
 std::string CheckFile(int fd, uint64_t capacity_bytes) {
   struct stat status;
   if (fstat(fd, &status) != 0) {
@@ -79,6 +82,9 @@ std::unique_ptr<RingReader> RingReader::Map(int fd,
 
 RingReader::~RingReader() { munmap(header_, kRingHeaderBytes + capacity_); }
 
+// The header was written by the training process, so it is compared field by
+// field with the handover. Afterwards the constant fields are used from this
+// process's copies only.
 bool RingReader::CheckHeader(const RingHandover& handover, std::string* error) {
   if (header_->magic != handover.magic ||
       header_->version != handover.version || header_->ring != handover.ring ||
@@ -94,6 +100,8 @@ bool RingReader::CheckHeader(const RingHandover& handover, std::string* error) {
   // capacity.
   const uint64_t tail = header_->tail.load(std::memory_order_relaxed);
   head_ = read_ = released_ = tail;
+  // Refresh quarantines on a bad head; a fresh reader reports that as an error
+  // of the mapping.
   if (!IsAligned(tail) || !Refresh()) {
     *error = error_.empty() ? "the tail is not divisible by 8" : error_;
     return false;
@@ -101,6 +109,8 @@ bool RingReader::CheckHeader(const RingHandover& handover, std::string* error) {
   return true;
 }
 
+// Nothing is taken from a quarantined ring any more. Returns false for the
+// callers' return statements.
 bool RingReader::Quarantine(const std::string& what) {
   error_ = "ring " + std::to_string(ring_) + " of thread " +
            std::to_string(tid_) + ": " + what;
@@ -115,10 +125,13 @@ bool RingReader::Refresh() {
     return Quarantine("head " + std::to_string(head) +
                       " is not divisible by 8");
   }
+  // A writer never takes back what it has published, so this header is damaged.
   if (head < head_) {
     return Quarantine("head went back from " + std::to_string(head_) + " to " +
                       std::to_string(head));
   }
+  // Rule 1 of RING_ABI.md. Without this bound, bytes would be taken that the
+  // writer has already overwritten.
   if (head - released_ > capacity_) {
     return Quarantine("head " + std::to_string(head) + " is more than " +
                       std::to_string(capacity_) + " bytes ahead of tail " +
@@ -128,6 +141,8 @@ bool RingReader::Refresh() {
   return true;
 }
 
+// Each turn of the loop takes one contiguous part: up to the end of the data
+// area, then from its start. `limit` bounds a batch, not a record.
 RingChunk RingReader::Take(size_t limit, std::string* out,
                            const RecordVisitor& visit) {
   RingChunk chunk = {read_, read_, 0};
@@ -141,17 +156,21 @@ RingChunk RingReader::Take(size_t limit, std::string* out,
     // Copied before they are looked at: the writer could change them behind a
     // check.
     out->append(data() + offset, size);
+    // `cut` says that the limit ended the copy, so that a record which goes on
+    // behind it is no damage.
     const size_t whole =
         Walk(std::string_view(*out).substr(begin), size < there, &chunk, visit);
     out->resize(begin + whole);
     read_ += whole;
     limit -= whole;
+    // The rest did not fit below the limit, or the ring was quarantined.
     if (whole < size) break;
   }
   chunk.to = read_;
   return chunk;
 }
 
+// Sizes and types are checked by RecordReader on the copy.
 size_t RingReader::Walk(std::string_view bytes, bool cut, RingChunk* chunk,
                         const RecordVisitor& visit) {
   RecordReader records(bytes);
@@ -174,6 +193,8 @@ size_t RingReader::Walk(std::string_view bytes, bool cut, RingChunk* chunk,
   return whole;
 }
 
+// The part of the ring up to the end of the data area, then the part from its
+// start.
 std::string RingReader::Copy(uint64_t from, uint64_t to) const {
   std::string bytes;
   while (from < to) {
@@ -189,6 +210,8 @@ std::string RingReader::Peek(size_t limit) const {
   return Copy(read_, std::min<uint64_t>(head_, read_ + limit));
 }
 
+// Used when a store lacks definitions that were delivered and released before:
+// the bytes often still lie in the ring.
 bool RingReader::PeekHistory(uint64_t from, std::string* out,
                              RingChunk* chunk) const {
   if (quarantined() || from > read_ || !IsAligned(from) ||
@@ -211,6 +234,8 @@ bool RingReader::PeekHistory(uint64_t from, std::string* out,
   return records.ok();
 }
 
+// Used at a takeover: the store or the spool of a former relay already has the
+// bytes up to `position`.
 bool RingReader::SkipTo(uint64_t position) {
   if (position <= read_) return true;
   if (quarantined() || !IsAligned(position) || position > head_) return false;
@@ -227,6 +252,8 @@ void RingReader::Release(uint64_t position) {
   header_->tail.store(position, std::memory_order_release);
 }
 
+// For rings that are given up, quarantined ones included: the writer goes on
+// without dropping.
 void RingReader::Discard() {
   const uint64_t head = header_->head.load(std::memory_order_acquire);
   // With such a head the tail stays where it is: the ring fills up, and its

@@ -37,6 +37,8 @@ bool Identify(int fd, struct stat* status) {
 
 }  // namespace
 
+// Runs in the training process, in the thread that the ring is for: `tid` is
+// its own.
 std::unique_ptr<RingWriter> RingWriter::Create(uint32_t ring,
                                                uint64_t capacity_bytes) {
   const size_t bytes = kRingHeaderBytes + capacity_bytes;
@@ -44,12 +46,15 @@ std::unique_ptr<RingWriter> RingWriter::Create(uint32_t ring,
     errno = EFBIG;
     return nullptr;
   }
+  // The descriptor is moved away from the low numbers only if the limit is
+  // generous.
   int fd = CreateMemfd();
   if (fd < 0) return nullptr;
   if (HasDescriptorsToSpare()) fd = MoveUp(fd);
   void* address = MAP_FAILED;
   if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
-    // A reader must never meet a file that became shorter (SIGBUS).
+    // A reader must never meet a file that became shorter (SIGBUS). F_SEAL_SEAL
+    // keeps anybody from changing the seals afterwards.
     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   }
@@ -59,7 +64,8 @@ std::unique_ptr<RingWriter> RingWriter::Create(uint32_t ring,
     errno = error;
     return nullptr;
   }
-  // A ring has one writer: a child of fork must not go on in its parent's.
+  // A ring has one writer: a child of fork must not go on writing in its
+  // parent's ring.
   madvise(address, bytes, MADV_DONTFORK);
   RingHeader* header = new (address) RingHeader{};
   header->magic = kRingMagic;
@@ -72,6 +78,8 @@ std::unique_ptr<RingWriter> RingWriter::Create(uint32_t ring,
       new RingWriter(header, capacity_bytes, fd));
 }
 
+// The file is remembered by device and inode, because its number may later
+// belong to another file.
 RingWriter::RingWriter(RingHeader* header, uint64_t capacity, int fd)
     : header_(header), capacity_(capacity), limit_(capacity), fd_(fd) {
   struct stat status;
@@ -85,6 +93,8 @@ RingWriter::~RingWriter() {
   munmap(header_, kRingHeaderBytes + capacity_);
 }
 
+// Programs close descriptors that are not theirs. If the number was reused for
+// a file of the user's, neither handing it over nor closing it would be right.
 bool RingWriter::OwnsFile() const {
   struct stat status;
   return fd_ >= 0 && Identify(fd_, &status) && status.st_dev == file_device_ &&
@@ -101,7 +111,10 @@ RingHandover RingWriter::handover() const {
           header_->capacity_bytes, header_->pid,     header_->tid};
 }
 
+// The record path: no lock, no allocation, no system call.
 bool RingWriter::Append(const void* record, size_t size) {
+  // Drops are reported before the next record that fits, so that a reader knows
+  // where in the sequence records are missing.
   if (dropped_ != reported_drops_ && limit_ != 0) [[unlikely]] {
     ReportDrops();
   }
@@ -117,6 +130,8 @@ bool RingWriter::Append(const void* record, size_t size) {
   return true;
 }
 
+// For definitions and Drops records. They are tried again later, so a failure
+// is not counted as a drop.
 bool RingWriter::TryAppend(const void* record, size_t size) {
   char* at = Place(size, capacity_);
   if (at == nullptr) return false;
@@ -125,6 +140,9 @@ bool RingWriter::TryAppend(const void* record, size_t size) {
   return true;
 }
 
+// Positions never wrap; only At() maps them into the data area. Room is checked
+// for padding and record together, so that padding is never left without its
+// record.
 char* RingWriter::Place(size_t size, uint64_t limit) {
   const uint64_t left = capacity_ - (head_ & (capacity_ - 1));
   const uint64_t padding = size > left ? left : 0;
@@ -157,6 +175,8 @@ void RingWriter::Publish(const void* record, size_t size, char* at) {
   header_->head.store(head_, std::memory_order_release);
 }
 
+// A record type of its own: the counters of the header alone do not say between
+// which records something is missing.
 void RingWriter::ReportDrops() {
   if (dropped_ == reported_drops_) return;
   // The total, not what came since the last one: a Drops record that is lost is

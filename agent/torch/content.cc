@@ -9,7 +9,8 @@
 namespace traincheck::agent {
 namespace {
 
-// Stays in the first-level cache while everything reads it.
+// A block stays in the first-level cache while digest, statistics and rows read
+// it.
 constexpr size_t kBlockBytes = 16u << 10;
 constexpr int32_t kMaxDimensions = 64;  // torch's own limit
 
@@ -40,7 +41,8 @@ void CopyElements(size_t element_bytes, const char* from, int64_t stride_bytes,
   }
 }
 
-// The digest of a run of bytes that comes in pieces of any length.
+// The digest of a run of bytes that comes in pieces of any length. A row of a
+// tensor need not begin or end on a word's boundary in the blocks.
 class RunningDigest {
  public:
   // Words are those of the run, not of its pieces: what is left of a piece
@@ -60,6 +62,7 @@ class RunningDigest {
     sum_ += SumWords(data, whole, next_word_);
     next_word_ += whole / sizeof word_;
     part_ = bytes - whole;
+    // The bytes of an unfinished word wait for the next piece.
     std::memcpy(word_, data + whole, part_);
   }
   DigestSum Finish() {
@@ -79,7 +82,8 @@ class RunningDigest {
   size_t part_ = 0;  // bytes in word_
 };
 
-// Cuts the content into rows.
+// Cuts the content into slices of the first dimension, whose digests are those
+// of tensors of their own. Rows end anywhere within blocks.
 class RowDigests {
  public:
   RowDigests(uint64_t row_bytes, Dtype dtype)
@@ -112,9 +116,12 @@ class RowDigests {
 
 }  // namespace
 
-// Finds size and extent and, only where elements do not lie densely in order,
-// the dimensions that are left when those without a gap are merged.
+// Finds size and extent. Only if the elements do not lie densely in row-major
+// order, it also fills dimensions_, with dimensions merged that follow each
+// other without a gap.
 bool StridedContent::TakeDimensions(const StridedTensor& tensor) {
+  // The extent is at least one element; each dimension adds the way to its last
+  // index.
   bytes_ = extent_ = element_bytes_;
   for (int32_t i = 0; i < tensor.ndim; ++i) {
     if (tensor.sizes[i] < 0 || tensor.strides[i] < 0) return false;
@@ -124,6 +131,8 @@ bool StridedContent::TakeDimensions(const StridedTensor& tensor) {
     extent_ = 0;
     return true;
   }
+  // Innermost first: in a dense tensor, the stride of a dimension is the
+  // product of all sizes inside it.
   int64_t dense_stride = 1;
   bool dense = true;
   for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
@@ -136,6 +145,7 @@ bool StridedContent::TakeDimensions(const StridedTensor& tensor) {
                static_cast<uint64_t>(tensor.strides[i]) * element_bytes_;
   }
   if (dense) return true;
+  // Outermost first, so that back() is the dimension around the next one.
   for (int32_t i = 0; i < tensor.ndim; ++i) {
     const Dimension next = {
         tensor.sizes[i],
@@ -153,6 +163,8 @@ bool StridedContent::TakeDimensions(const StridedTensor& tensor) {
   return true;
 }
 
+// Knows nothing of the storage: before the memory is read, the caller compares
+// extent() with it.
 std::optional<StridedContent> StridedContent::Of(const StridedTensor& tensor) {
   StridedContent content;
   content.data_ = static_cast<const char*>(tensor.data);
@@ -183,7 +195,9 @@ void StridedContent::GatherBlocks(const Take& take) const {
     used = 0;
   };
   const auto gap = static_cast<int64_t>(element_bytes_);
-  // The innermost dimension is copied in runs; the others are counted through.
+  // Element by element would be slow: the innermost dimension is copied in
+  // runs, and the others are counted through. A dense content with lazy signs
+  // has no dimensions and is one run.
   const Dimension inner =
       dimensions_.empty()
           ? Dimension{static_cast<int64_t>(bytes_ / element_bytes_), gap}
@@ -202,7 +216,8 @@ void StridedContent::GatherBlocks(const Take& take) const {
       done += static_cast<int64_t>(count);
       if (used == kBlockBytes) flush();
     }
-    // To the next row, as an odometer turns.
+    // Moves `row` to the next row as an odometer turns: the innermost counter
+    // that is not at its end rises, and those inside it go back to zero.
     size_t at = index.size();
     while (at > 0) {
       const Dimension& outer = dimensions_[at - 1];
@@ -230,6 +245,8 @@ void StridedContent::ForEachBlock(const Take& take) const {
   }
 }
 
+// The common case, digests without statistics, needs no blocks for dense
+// content: SumWords reads the memory once in any case.
 ContentDigest StridedContent::Digest() const {
   DigestSum sum;
   if (IsBlock()) {
@@ -245,6 +262,9 @@ ContentDigest StridedContent::Digest() const {
   return {FinishDigest(sum.sum, bytes_, dtype_), sum.any_bits == 0};
 }
 
+// 64 words spread evenly show, at the cost of 64 cache lines, most changes of a
+// large tensor. The first words of equal stretches are taken; the result is a
+// hint and no proof.
 std::optional<ContentSample> StridedContent::Sample() const {
   constexpr uint64_t kWords = 64;
   const uint64_t stride = bytes_ / kWords / sizeof(uint64_t) * sizeof(uint64_t);
@@ -265,6 +285,8 @@ TensorStatistics StridedContent::ScaledStatistics(double scale) const {
   return statistics.Finish();
 }
 
+// One pass for everything that is wanted, because reading the memory costs the
+// most.
 ContentSummary StridedContent::Summarize(ContentWanted wanted) const {
   const bool has_statistics = wanted.statistics && StatisticsSum::Has(dtype_);
   DigestSum sum;

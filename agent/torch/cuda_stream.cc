@@ -17,6 +17,9 @@ PyObject* FindFunction() {
 
 }  // namespace
 
+// Kernels are launched on the program's stream, so that they are ordered behind
+// its writes. The function is private to torch; if it is missing, device
+// digests are off.
 std::optional<void*> CurrentCudaStream(int device) {
   static PyObject* const function = FindFunction();
   if (function == nullptr) return std::nullopt;

@@ -13,7 +13,8 @@ struct Part {
   size_t bytes = 0;  // of an element, or of one half of a complex one
 };
 
-// Torch refuses to negate every type that is missing here.
+// Torch refuses to negate all types that are missing here, so that no tensor of
+// such a type carries the flag.
 Part PartOf(Dtype dtype) {
   switch (dtype) {
     case Dtype::kFloat16:
@@ -37,6 +38,8 @@ Part PartOf(Dtype dtype) {
   }
 }
 
+// Signs are flipped as bits and not computed in floating point, so that NaN
+// keeps its payload and 0.0 becomes -0.0.
 template <typename Bits>
 void NegateOne(char* at, Sign sign) {
   Bits bits;

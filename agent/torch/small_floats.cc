@@ -9,7 +9,8 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Sign, exponent and mantissa without special values.
+// A value from sign, exponent and mantissa, as all formats here share it. The
+// callers have handled the patterns of NaN and infinity.
 double Value(uint8_t bits, int mantissa_bits, int exponent_bits, int bias) {
   const int mantissa = bits & ((1 << mantissa_bits) - 1);
   const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
@@ -57,6 +58,7 @@ bool IsSmallFloat(Dtype dtype) {
   }
 }
 
+// The pair of 4-bit floats has its first element in the lower half of the byte.
 std::vector<double> SmallFloats(Dtype dtype, uint8_t byte) {
   if (dtype == Dtype::kFloat4E2m1fnX2) {
     return {Value(byte & 15, 1, 2, 1), Value(byte >> 4, 1, 2, 1)};

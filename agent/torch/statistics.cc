@@ -11,8 +11,8 @@
 namespace traincheck::agent {
 namespace {
 
-// One loop, compiled for each set of vectors; the choice is made once, when the
-// library is loaded.
+// One loop, compiled for each set of vectors. The dynamic linker chooses once,
+// when the library is loaded, so that the loop has no test.
 #define TRAINCHECK_VECTORS \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
@@ -40,7 +40,9 @@ struct Bfloat16 {
 struct Float16 {
   using Bits = uint16_t;
   static constexpr Bits kInfinity = 0x7c00;
-  // Without subnormal intermediates, which a process may flush to zero.
+  // The result never comes from a subnormal float, because a program that has
+  // called torch.set_flush_denormal(True) would read zero for it. Subnormals go
+  // by way of an integer.
   static double Value(Bits magnitude) {
     const uint32_t wide = magnitude;
     const double normal =
@@ -51,12 +53,14 @@ struct Float16 {
   }
 };
 
-// Element i of a block goes into sum i mod 8.
+// The loop over one block. Element i goes into sum i mod 8, which the header
+// promises.
 template <typename Float>
 __attribute__((always_inline)) inline void Add(const char* data, size_t count,
                                                StatisticsSum::Sums* sums) {
   using Bits = typename Float::Bits;
   constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
+  // Lanes are separate, so that the compiler can keep each array in a vector.
   Bits largest[8] = {};
   Bits nans[8] = {}, infs[8] = {};  // a block has fewer elements than fit
   std::array<double, 8> squares = sums->squares;
@@ -112,7 +116,8 @@ TRAINCHECK_VECTORS void AddFloat16(const char* data, size_t count,
   Add<Float16>(data, count, sums);
 }
 
-// Counters in the loops have as few bits as an element.
+// The counters of a lane have as few bits as an element, at least 16. A call of
+// 2^18 elements adds at most 2^15 to each of eight lanes.
 constexpr size_t kMostAtOnce = size_t{1} << 18;  // elements, 8 to a counter
 
 struct Kind {
@@ -126,7 +131,8 @@ double ValueOf(uint64_t magnitude) {
   return Float::Value(static_cast<typename Float::Bits>(magnitude));
 }
 
-// Nothing for types of 8 bits and those that are no floats.
+// Nothing for types of 8 bits, which are counted by value instead, and for
+// types that are not floating-point.
 Kind KindOf(Dtype dtype) {
   switch (dtype) {
     case Dtype::kFloat64:
@@ -155,9 +161,13 @@ StatisticsSum::StatisticsSum(Dtype dtype, double scale) : dtype_(dtype) {
   sums_.scale = scale;
 }
 
+// A block of any size is cut into pieces whose counts fit into the lanes'
+// counters.
 void StatisticsSum::Take(const char* data, size_t bytes) {
   const Kind kind = KindOf(dtype_);
   if (kind.add == nullptr) {
+    // The values of 8-bit types are looked up once a distinct byte in
+    // FinishBytes.
     for (size_t i = 0; i < bytes; ++i) ++times_[static_cast<uint8_t>(data[i])];
     return;
   }
@@ -177,6 +187,8 @@ bool StatisticsSum::NeedsScale() const {
   return sums_.scale == 1 && (absmax > 1e140 || absmax < 1e-140);
 }
 
+// Partial sums are added in a fixed order, for the same last bits on every
+// processor.
 TensorStatistics StatisticsSum::Finish() const {
   TensorStatistics statistics;
   const Kind kind = KindOf(dtype_);

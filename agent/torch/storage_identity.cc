@@ -7,8 +7,9 @@
 namespace traincheck::agent {
 namespace {
 
-// By address of the StorageImpl. An entry goes when its storage dies, before
-// another can have the address.
+// Numbers by address of the StorageImpl. The callback of the weak reference
+// removes an entry when its storage dies, before another storage can have the
+// address.
 class StorageTable {
  public:
   // Never destroyed: its references must not go after the interpreter.
@@ -22,12 +23,16 @@ class StorageTable {
     return it == entries_.end() ? 0 : it->second.number;
   }
 
+  // The slow way, for a storage that is seen for the first time or without a
+  // shim.
   uint64_t NumberOf(PyObject* tensor) {
     const Ref storage = CallMethod(tensor, untyped_storage_);
     const void* address = storage ? AddressOf(storage.get()) : nullptr;
     if (address == nullptr) return 0;
     // It may be known by its address, which the caller could not give.
     if (const uint64_t known = Find(address)) return known;
+    // The weak reference comes before the entry: an entry that nobody removes
+    // would give its number to the next storage at this address.
     Ref reference = MakeReference(storage.get(), address);
     if (!reference) {
       DropException();
@@ -68,6 +73,7 @@ class StorageTable {
     return Ref(PyWeakref_NewRef(storage, callback.get()));
   }
 
+  // Runs inside the storage's deallocation, with the GIL.
   static PyObject* Removed(PyObject* address, PyObject*) {
     // Moved out first: dropping the reference must not meet a half-erased
     // entry.
@@ -85,6 +91,7 @@ class StorageTable {
 
 }  // namespace
 
+// The address answers for nearly all tensors without a call of Python.
 uint64_t StorageNumber(PyObject* tensor, const void* storage) {
   StorageTable& all = StorageTable::Get();
   if (storage != nullptr) {

@@ -33,8 +33,9 @@ struct Names {
   }
 };
 
-// The number of a dtype or layout object by how it prints. The objects are few
-// and live for ever.
+// The number of a dtype or layout object by how it prints, as the record format
+// numbers them. The objects are few and live for ever, so a linear search by
+// identity suffices.
 template <typename Find>
 uint8_t NumberOfObject(Ref object, std::vector<std::pair<Ref, uint8_t>>* known,
                        const Find& find) {
@@ -76,6 +77,8 @@ std::optional<int64_t> Integer(const Ref& value) {
   return static_cast<int64_t>(number);
 }
 
+// A missing or strange value reads as null, which callers take for "no memory
+// to read".
 const void* Address(const Ref& value) {
   return reinterpret_cast<const void*>(Integer(value).value_or(0));
 }
@@ -126,6 +129,8 @@ void ReadDimensions(PyObject* tensor, TensorDescriptor* descriptor) {
 
 }  // namespace
 
+// Everything that torch's attributes say. What raises stays unknown: one tensor
+// class that refuses a question must not lose the others.
 void DescribeByAttributes(PyObject* tensor, TensorDescriptor* descriptor) {
   const Names& names = Names::Get();
   *descriptor = TensorDescriptor();

@@ -6,6 +6,8 @@
 
 namespace traincheck::agent {
 
+// The shim takes most tensors. The special ones, and all of them where the shim
+// was not bound, go by way of Python.
 bool Describe(PyObject* object, TensorDescriptor* tensor) {
   if (!TorchApi::IsTensor(object)) return false;
   if (TensorShim::Describe(object, tensor)) return true;
@@ -17,6 +19,7 @@ bool Describe(PyObject* object, TensorDescriptor* tensor) {
   return true;
 }
 
+// Asked right before memory is read: FSDP frees storages under living tensors.
 std::optional<StorageExtent> StorageOf(PyObject* object,
                                        const TensorDescriptor& tensor) {
   if (tensor.storage == nullptr) return std::nullopt;

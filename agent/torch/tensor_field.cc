@@ -11,6 +11,8 @@
 namespace traincheck::agent {
 namespace {
 
+// Runs no code of the user's: overrides of tensors are switched off by the
+// caller.
 uint8_t AutogradFlags(PyObject* tensor) {
   static PyObject* requires_grad = PyUnicode_InternFromString("requires_grad");
   static PyObject* is_leaf = PyUnicode_InternFromString("is_leaf");
@@ -26,6 +28,7 @@ uint8_t AutogradFlags(PyObject* tensor) {
 
 }  // namespace
 
+// Layout of the field: five bytes, the storage's number, ndim + 1, then sizes.
 size_t EncodeTensor(PyObject* object, bool autograd, char* out) {
   TensorDescriptor tensor;
   Describe(object, &tensor);
@@ -38,6 +41,8 @@ size_t EncodeTensor(PyObject* object, bool autograd, char* out) {
   at = PutVarint(StorageNumber(object, tensor.storage), at);
   // One more than ndim: 0 is "not known".
   at = PutVarint(static_cast<uint64_t>(tensor.ndim + 1), at);
+  // Records are bounded: sizes beyond the eighth are left out, ndim still says
+  // how many there are.
   const int told = std::min<int>(tensor.ndim, kMaxFieldDimensions);
   for (int i = 0; i < told; ++i) {
     at = PutVarint(static_cast<uint64_t>(tensor.sizes[i]), at);

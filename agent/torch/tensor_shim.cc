@@ -13,7 +13,8 @@
 namespace traincheck::agent {
 namespace {
 
-// A TensorImpl has 22 words or more, by the version of torch.
+// A TensorImpl has 22 words or more, depending on the version of torch. The
+// bounds keep the search near the beginning, where torch has kept these fields.
 constexpr uint32_t kMaxImplWords = 24;
 constexpr uint32_t kMaxObjectWords = 32;
 
@@ -27,6 +28,8 @@ const void* Pointer(uint64_t address) {
   return reinterpret_cast<const void*>(address);
 }
 
+// Null and everything that is not an int read as 0, which callers take for
+// "missing".
 uint64_t Number(PyObject* value) {
   const uint64_t number =
       value == nullptr ? 0 : PyLong_AsUnsignedLongLong(value);
@@ -55,7 +58,7 @@ struct Sample {
   uint64_t keys;
 };
 
-// The word that has the wanted value in each sample.
+// Searches the word that has the wanted value in all samples.
 class WordSearch {
  public:
   explicit WordSearch(size_t words) : fits_(words, true) {}
@@ -65,6 +68,9 @@ class WordSearch {
     // No sample is read behind its end: the smallest one bounds the search.
     fits_.resize(std::min(fits_.size(), bytes / sizeof wanted));
     for (uint32_t i = 0; i < fits_.size(); ++i) {
+      // A candidate stays only while it fits every sample: samples have
+      // different values, so that a chance match in one of them is thrown out
+      // by the others.
       if (WordAt(base, i * sizeof wanted) != wanted) fits_[i] = false;
     }
   }
@@ -82,7 +88,8 @@ class WordSearch {
   std::vector<bool> fits_;
 };
 
-// What the embedded module's probe(torch) returns; none without an exception.
+// Runs the embedded module (shim_probe.py) in a namespace of its own and
+// returns what its probe(torch) gives; none with an exception in flight.
 Ref Probe(PyObject* torch) {
   const Ref code(Py_CompileString(kShimProbeSource[0].text,
                                   "<traincheck shim_probe>", Py_file_input));
@@ -125,6 +132,8 @@ TensorShim& TensorShim::Get() {
   return *shim;
 }
 
+// The probe gives addresses, because C++ would have to link torch to name the
+// functions.
 std::string TensorShim::FindFunctions(PyObject* addresses) {
   const auto find = [addresses](const char* part, auto* function) {
     const uint64_t address = NumberIn(addresses, part);
@@ -142,6 +151,7 @@ std::string TensorShim::FindFunctions(PyObject* addresses) {
   return all ? "" : "a function of the shim has no address";
 }
 
+// Finds the three offsets and takes the numbers of the dispatch keys.
 std::string TensorShim::FindWords(PyObject* probed) {
   PyObject* samples = PyDict_GetItemString(probed, "samples");
   const uint64_t object_bytes = NumberIn(probed, "object_bytes");
@@ -154,6 +164,7 @@ std::string TensorShim::FindWords(PyObject* probed) {
   for (Py_ssize_t i = 0; i < PyList_Size(samples); ++i) {
     const Sample sample(PyList_GetItem(samples, i));
     if (sample.impl == nullptr) return "a sample has no address";
+    // The object is read up to its type's basic size and no further.
     handle.Take(sample.tensor, object_bytes,
                 reinterpret_cast<uint64_t>(sample.impl));
     // torch makes each by operator new, which takes it from malloc.
@@ -176,6 +187,8 @@ std::string TensorShim::FindWords(PyObject* probed) {
   return "";
 }
 
+// The proof that the offsets are right: each sample must read exactly as by its
+// attributes.
 std::string TensorShim::CompareWithPython(PyObject* samples) {
   const TorchApi::WithoutOverrides direct;
   int plain = 0;
@@ -197,11 +210,14 @@ std::string TensorShim::CompareWithPython(PyObject* samples) {
   return "";
 }
 
+// Any failure leaves the shim off, and tensors are then described by
+// attributes, which is slower and otherwise the same.
 std::string TensorShim::Bind(PyObject* torch) {
   TensorShim& shim = Get();
   shim.on_ = shim.bound_ = false;
   const Ref probed = Probe(torch);
   if (!probed || !PyDict_Check(probed.get())) {
+    // The probe's exception becomes the reason in the log and goes no further.
     SavedException exception;
     const Ref text(PyObject_Str(exception.Normalized()));
     const std::string why(Utf8(text.get()));
@@ -227,6 +243,9 @@ bool TensorShim::UseForTesting(bool use) {
   return shim.on_;
 }
 
+// Two loads and a mask on the record path. Keys that are not plain mean a class
+// with its own rules (functorch, sparse, a wrapper), which the shim must not
+// see.
 const void* TensorShim::PlainHandle(PyObject* object) const {
   if (!on_) return nullptr;
   const void* handle = reinterpret_cast<const char*>(object) + handle_at_;

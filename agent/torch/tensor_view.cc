@@ -54,17 +54,21 @@ std::optional<std::vector<int64_t>> Integers(PyObject* tuple) {
 
 namespace {
 
-// None: no strided tensor with bytes of its own.
+// None: not a strided tensor with bytes of its own that all lie within its
+// storage.
 std::optional<StridedContent> ContentOf(PyObject* tensor,
                                         const TensorDescriptor& facts) {
   if (facts.strides == nullptr || facts.storage == nullptr) return std::nullopt;
   auto content =
       StridedContent::Of({facts.data, facts.dtype, facts.ndim, facts.sizes,
                           facts.strides, facts.negative, facts.conjugate});
+  // An empty content has no memory, so its storage need not be checked.
   if (!content || content->bytes() == 0) return content;
   // A storage may have been freed under its tensor (FSDP does it).
   const auto storage = StorageOf(tensor, facts);
   if (!storage || facts.data == nullptr) return std::nullopt;
+  // `begin` counts from the storage's start; `extent` reaches to the end of the
+  // last element.
   const uint64_t begin =
       static_cast<uint64_t>(storage->offset) * DtypeBytes(facts.dtype);
   // A storage that was made smaller under its tensor ends before the tensor
@@ -77,6 +81,8 @@ std::optional<StridedContent> ContentOf(PyObject* tensor,
 
 }  // namespace
 
+// Only memory of the CPU may be read here; an address on a device would raise
+// SIGSEGV.
 std::optional<TensorView> TensorView::Of(PyObject* tensor) {
   TensorDescriptor facts;
   if (!Describe(tensor, &facts) || facts.device_type != kDeviceCpu) {
@@ -109,6 +115,8 @@ TensorFacts FactsOf(PyObject* tensor) {
   return facts;
 }
 
+// Replicas of a DTensor hold different shards. The whole would need
+// communication, so the local part alone is looked at.
 Ref LocalTensor(PyObject* tensor) {
   if (TorchApi::IsPlainTensor(tensor) || !TorchApi::IsTensor(tensor)) {
     return Ref::Borrow(tensor);
@@ -126,6 +134,8 @@ bool RequiresGrad(PyObject* tensor) {
   return IsTrue(Attribute(tensor, Names::Get().requires_grad));
 }
 
+// Torch raises the version at each in-place write, which finds writes without
+// reading the content.
 std::optional<uint64_t> VersionOf(PyObject* tensor) {
   const Ref version = Attribute(tensor, Names::Get().version);
   if (!version || !PyLong_Check(version.get())) return std::nullopt;
@@ -136,6 +146,8 @@ Ref GradOf(PyObject* tensor) { return GradOf(tensor, IsLeaf(tensor)); }
 
 Ref GradOf(PyObject* tensor, bool is_leaf) {
   const Names& names = Names::Get();
+  // Asking a tensor that is not a leaf for its .grad prints a warning of
+  // torch's.
   if (!is_leaf && !IsTrue(Attribute(tensor, names.retains_grad))) {
     return Ref::Borrow(Py_None);
   }

@@ -5,7 +5,8 @@
 namespace traincheck::agent {
 namespace {
 
-// It is asked at every call; by way of Python that would take 180 ns.
+// The mangled name of torch::jit::tracer::getTracingState(). It is asked at
+// every call, and by way of Python this would take 180 ns.
 constexpr char kTracingState[] = "_ZN5torch3jit6tracer15getTracingStateEv";
 
 // Attribute by a dotted path; none without an exception.
@@ -17,6 +18,8 @@ Ref Path(PyObject* object, std::initializer_list<const char*> names) {
   return at;
 }
 
+// For __enter__() and __exit__(None, None, None) of a guard: `nones` arguments,
+// and the result is dropped.
 void CallMethod(PyObject* object, const char* name, int nones) {
   const Ref method = Attribute(object, name);
   PyObject* const arguments[] = {Py_None, Py_None, Py_None};
@@ -33,6 +36,7 @@ TorchApi& TorchApi::Get() {
   return *api;
 }
 
+// Called once, at the end of `import torch`.
 std::string TorchApi::Bind(PyObject* torch) {
   TorchApi& api = Get();
   api.is_grad_enabled_ = Question(Path(torch, {"is_grad_enabled"}));
@@ -57,6 +61,9 @@ std::string TorchApi::Bind(PyObject* torch) {
   return "";
 }
 
+// torch's questions without arguments are C functions. Calling the C function
+// directly leaves out the interpreter's dispatch; any other callable is called
+// normally.
 TorchApi::Question::Question(Ref function) : function_(std::move(function)) {
   if (!function_ || !PyCFunction_Check(function_.get()) ||
       PyCFunction_GetFlags(function_.get()) != METH_NOARGS) {
@@ -87,6 +94,8 @@ bool TorchApi::InGraphTask() {
   return id >= 0;
 }
 
+// The C++ function returns a reference to a smart pointer, whose first word is
+// null while nothing is traced.
 bool TorchApi::Tracing() {
   const TorchApi& api = Get();
   if (api.tracing_state_ != nullptr) return *api.tracing_state_() != nullptr;
@@ -100,6 +109,8 @@ bool TorchApi::IsTensor(PyObject* value) {
   return type != nullptr && PyType_IsSubtype(Py_TYPE(value), type) != 0;
 }
 
+// Subclasses that inherit __torch_dispatch__ (Parameter among them) keep their
+// bytes as a plain tensor does.
 bool TorchApi::IsPlainTensor(PyObject* value) {
   if (!IsTensor(value)) return false;
   auto* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
@@ -116,6 +127,8 @@ bool TorchApi::IsStrided(PyObject* layout) {
 TorchApi::WithoutOverrides::WithoutOverrides() {
   PyObject* type = Get().disable_torch_function_.get();
   if (type == nullptr) return;
+  // The guard is an object of torch's that counts on this thread between
+  // __enter__ and __exit__.
   guard_ = Ref(PyObject_Vectorcall(type, nullptr, 0, nullptr));
   if (guard_) {
     CallMethod(guard_.get(), "__enter__", 0);

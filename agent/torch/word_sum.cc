@@ -15,6 +15,8 @@ using SumFunction = DigestSum (*)(const char*, size_t, uint64_t);
 // save.
 constexpr size_t kFewWords = 8;
 
+// One word of the digest, as digest.h defines it. `position` is (i + 1) * G and
+// comes from the caller, so that loops add instead of multiply.
 inline void AddWord(const char* at, uint64_t position, DigestSum* sum) {
   uint64_t word;
   std::memcpy(&word, at, sizeof word);
@@ -22,6 +24,7 @@ inline void AddWord(const char* at, uint64_t position, DigestSum* sum) {
   sum->sum += MixWord(word ^ position);
 }
 
+// The reference: all other loops must give the same sum.
 DigestSum SumScalar(const char* data, size_t words, uint64_t first_word) {
   DigestSum sum;
   uint64_t position = (first_word + 1) * kDigestG;
@@ -43,6 +46,7 @@ inline __m256i All256(uint64_t x) {
 // 64-bit multiplication by a constant of low and high half: AVX2 has only
 // 32 x 32 -> 64 bits.
 inline __m256i Times(__m256i x, __m256i low, __m256i high) {
+  // Only the low 64 bits count, so the product of both high halves is left out.
   const __m256i cross =
       _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), low),
                        _mm256_mul_epu32(x, high));
@@ -94,6 +98,7 @@ DigestSum SumAvx2(const char* data, size_t words, uint64_t first_word) {
       position[i] = _mm256_add_epi64(position[i], step);
     }
   }
+  // The order of the additions does not matter: the sum is modulo 2^64.
   DigestSum total = {SumOfLanes(_mm256_add_epi64(sum[0], sum[1])),
                      AnyOfLanes(_mm256_or_si256(any[0], any[1]))};
   total += SumScalar(data + 8 * done, words - done, first_word + done);
@@ -121,6 +126,7 @@ DigestSum SumAvx512(const char* data, size_t words, uint64_t first_word) {
   const __m512i c1 = All512(kDigestC1), c2 = All512(kDigestC2);
   const __m512i lanes = _mm512_mullo_epi64(
       _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0), All512(kDigestG));
+  // Lane k of vector i has word first + 8 i + k.
   const uint64_t first = (first_word + 1) * kDigestG;
   // As many independent sums, for the same reason as in SumAvx2.
   constexpr size_t kVectors = 4;
@@ -146,6 +152,8 @@ DigestSum SumAvx512(const char* data, size_t words, uint64_t first_word) {
   __m512i at = position[0];
   for (; done < words; done += 8) {
     const size_t left = words - done;
+    // Lanes under a zero mask read nothing, so the load does not reach behind
+    // the data.
     const __mmask8 mask =
         left >= 8 ? 0xff : static_cast<__mmask8>((1u << left) - 1);
     const __m512i word = _mm512_maskz_loadu_epi64(mask, data + 8 * done);
@@ -153,6 +161,8 @@ DigestSum SumAvx512(const char* data, size_t words, uint64_t first_word) {
     __m512i x = Fold(_mm512_xor_si512(word, at));
     x = Fold(_mm512_mullo_epi64(x, c1));
     x = Fold(_mm512_mullo_epi64(x, c2));
+    // A lane without a word would add mix(0 ^ position), hence the mask here as
+    // well.
     sum[0] = _mm512_mask_add_epi64(sum[0], mask, sum[0], x);
     at = _mm512_add_epi64(at, All512(8 * kDigestG));
   }
@@ -187,7 +197,7 @@ SumFunction FunctionFor(VectorSet vectors) {
 
 VectorSet BestVectorSet() {
   __builtin_cpu_init();
-  // The 64-bit multiplication is of this set, which includes avx512f.
+  // The 64-bit multiplication belongs to avx512dq, which includes avx512f.
   if (__builtin_cpu_supports("avx512dq")) return VectorSet::kAvx512;
   if (__builtin_cpu_supports("avx2")) return VectorSet::kAvx2;
   return VectorSet::kNone;
