@@ -22,7 +22,8 @@ namespace {
 
 // X.509 counts its versions from 0. Extensions need the third one.
 constexpr long kVersion3 = 2;
-// Clocks of nodes differ.
+// Clocks of nodes differ: a certificate is valid from an hour before it was
+// made.
 constexpr absl::Duration kClockSkew = absl::Hours(1);
 // The longest name that DNS knows, written with dots.
 constexpr size_t kMaxHostBytes = 253;
@@ -54,13 +55,15 @@ std::string Text(const Bio& bio) {
   return std::string(data, static_cast<size_t>(size));
 }
 
-// Called for the passphrase of a block that has one. Without it OpenSSL would
-// ask whoever sits at the terminal, and wait.
+// Called by OpenSSL for the passphrase of a block that has one. Without it
+// OpenSSL would ask at the terminal, and a daemon would wait for ever.
 int RefusePassphrase(char*, int, int, void* asked) {
   *static_cast<bool*>(asked) = true;
   return -1;
 }
 
+// A block with a passphrase gets a message of its own: the file itself is in
+// order.
 absl::Status NotRead(bool asked, absl::string_view what) {
   if (!asked) {
     return absl::InvalidArgumentError(
@@ -88,6 +91,8 @@ absl::StatusOr<Certificate> ParseCertificate(const std::string& pem) {
   return NotRead(asked, "certificate");
 }
 
+// The private key is written without a passphrase; the caller's file mode
+// protects it.
 absl::StatusOr<KeyAndCertificate> ToPem(const Key& key,
                                         const Certificate& certificate) {
   const Bio key_text(BIO_new(BIO_s_mem()));
@@ -125,6 +130,7 @@ bool AddExtension(X509* certificate, X509* issuer, int kind,
          X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
+// The beginning lies in the past because of kClockSkew.
 bool SetTimes(X509* certificate, absl::Duration lifetime) {
   const absl::Time now = absl::Now();
   const time_t begins = absl::ToTimeT(now - kClockSkew);
@@ -186,7 +192,8 @@ absl::StatusOr<std::string> AlternativeNames(
   return absl::StrJoin(names, ",");
 }
 
-// A time that cannot be read makes a certificate one that has expired.
+// A time that cannot be read counts as long past, so that the certificate is
+// taken for one that has expired.
 absl::Time ToTime(const ASN1_TIME* time) {
   tm fields = {};
   if (ASN1_TIME_to_tm(time, &fields) != 1) return absl::InfinitePast();
@@ -225,6 +232,8 @@ std::vector<std::string> HostsOf(X509* certificate) {
 
 }  // namespace
 
+// Servers get certificates that this authority signs; clients pin the
+// authority's own certificate.
 absl::StatusOr<KeyAndCertificate> MakeAuthority(absl::Duration lifetime) {
   // It may sign servers and no further authority (pathlen 0): a server's key
   // that is stolen makes no certificates.
@@ -248,6 +257,7 @@ absl::StatusOr<KeyAndCertificate> MakeAuthority(absl::Duration lifetime) {
   return ToPem(key, *begun);
 }
 
+// `key_pem`: a renewal may keep the server's key; "" makes a new one.
 absl::StatusOr<KeyAndCertificate> MakeServerCertificate(
     const KeyAndCertificate& authority, const std::vector<std::string>& hosts,
     absl::Duration lifetime, const std::string& key_pem) {
@@ -293,6 +303,8 @@ absl::StatusOr<CertificateFacts> ReadCertificate(const std::string& pem) {
                           ToTime(X509_get0_notAfter(certificate->get()))};
 }
 
+// The checks that gRPC would fail with an unclear error later: the pair, and
+// the time.
 absl::Status CheckServerPair(const KeyAndCertificate& pair, absl::Time now) {
   const absl::StatusOr<Key> key = ParseKey(pair.key);
   if (!key.ok()) return key.status();

@@ -33,7 +33,8 @@ namespace experimental = grpc::experimental;
 // How soon a changed file of TLS is used.
 constexpr unsigned kWatchSeconds = 1;
 
-// What gRPC takes for local; the rest of 127.0.0.0/8 is not among it.
+// The addresses that gRPC takes for local. The rest of 127.0.0.0/8 is not among
+// them, so its LocalCredentials would refuse it.
 bool IsLoopback(const std::string& host) {
   if (host == "localhost" || host == "127.0.0.1") return true;
   in6_addr v6;
@@ -59,6 +60,8 @@ absl::Status Named(const std::string& path, const absl::Status& status) {
                       absl::StrCat(path, ": ", status.message()));
 }
 
+// Checked when the daemon starts, since gRPC itself only fails the handshakes
+// later.
 absl::Status CheckServerFiles(const ServerFiles& files) {
   if (files.tls_certificate.empty() || files.tls_key.empty()) {
     return absl::InvalidArgumentError(
@@ -77,6 +80,7 @@ bool HasTls(const ServerFiles& files) {
   return !files.tls_certificate.empty() || !files.tls_key.empty();
 }
 
+// Parsed here, so that a file without a certificate is reported under its name.
 absl::Status CheckAuthority(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return text.status();
@@ -91,7 +95,8 @@ class TokenOfFile final : public grpc::MetadataCredentialsPlugin {
   TokenOfFile(std::string path, bool must_exist)
       : path_(std::move(path)), must_exist_(must_exist) {}
 
-  // The file may lie on a file system that hangs.
+  // gRPC then calls GetMetadata on a thread of its own: the file may lie on a
+  // file system that hangs.
   bool IsBlocking() const override { return true; }
 
   grpc::Status GetMetadata(
@@ -134,6 +139,7 @@ std::shared_ptr<grpc::CallCredentials> TokenCredentials(const std::string& path,
       std::make_unique<TokenOfFile>(path, must_exist), GRPC_SECURITY_NONE);
 }
 
+// The authority's file is watched, so that a new one is used without a restart.
 std::shared_ptr<grpc::ChannelCredentials> TlsClient(const std::string& ca) {
   experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(
@@ -151,6 +157,8 @@ std::shared_ptr<grpc::ServerCredentials> TlsServer(const ServerFiles& files) {
   return experimental::TlsServerCredentials(options);
 }
 
+// Plain text is spoken to sockets and loopback only; there is no switch that
+// changes that.
 absl::StatusOr<AddressKind> CheckKind(absl::string_view address,
                                       const ClientFiles& files) {
   absl::StatusOr<AddressKind> kind = KindOfAddress(address);
@@ -170,6 +178,8 @@ absl::StatusOr<AddressKind> CheckKind(absl::string_view address,
       "traincheckctl certs init) in TRAINCHECK_TLS_CA or with --tls-ca"));
 }
 
+// A token is added wherever one may be needed; only the automatic one is bound
+// to this host.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
     const std::string& address, AddressKind kind, const ClientFiles& files) {
   // Whoever may open the socket is the daemon's user.
@@ -215,6 +225,7 @@ std::string PortOf(const std::string& address) {
   return address.substr(address.rfind(':') + 1);
 }
 
+// The environment names files and never holds a secret itself.
 ClientFiles ClientFilesOf(
     const std::function<const char*(const char*)>& get_env) {
   const auto value = [&](const char* name) {

@@ -11,6 +11,7 @@ uint64_t StableHash(const std::string& bytes) {
   return XXH64(bytes.data(), bytes.size(), /*seed=*/0);
 }
 
+// Sixteen digits for every hash, so that texts of hashes have one length.
 std::string HashText(const std::string& bytes) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx",

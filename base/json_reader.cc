@@ -4,9 +4,11 @@ namespace traincheck {
 
 namespace {
 
-// More than any document of ours has.
+// Deeper than any document of ours, and far below what the recursion of copying
+// and printing can stand.
 constexpr int kMaxDepth = 32;
 
+// One null for all absent values, so that getters can return references.
 const nlohmann::json& Null() {
   static const auto* const kNull = new nlohmann::json;
   return *kNull;
@@ -40,6 +42,8 @@ const nlohmann::json& Member(const nlohmann::json& json, const char* key) {
   return found == json.end() ? Null() : *found;
 }
 
+// The path leads every message, so that a user finds the place in a long
+// document.
 JsonReader::JsonReader(const nlohmann::json& json, const std::string& path)
     : json_(json), path_(path) {
   if (!json_.is_object()) {
@@ -52,6 +56,7 @@ std::string JsonReader::PathOf(const std::string& key) const {
   return path_.empty() ? key : path_ + "." + key;
 }
 
+// Only the first error is kept: what follows may be caused by it.
 void JsonReader::Fail(const std::string& key, const std::string& what) {
   if (status_.ok()) {
     status_ = absl::InvalidArgumentError(PathOf(key) + ": " + what);
@@ -97,6 +102,7 @@ uint64_t JsonReader::Unsigned(const char* key) {
   return 0;
 }
 
+// The whole array is refused for one element that is not a string.
 std::vector<std::string> JsonReader::Strings(const char* key) {
   std::vector<std::string> result;
   const nlohmann::json& array = Array(key);

@@ -61,6 +61,7 @@ std::unique_ptr<spdlog::formatter> NewFormatter(LogFormat format) {
 
 }  // namespace
 
+// False: the level is unknown, and warnings are logged.
 bool InitLogging(const std::string& program, const std::string& level,
                  LogFormat format) {
   spdlog::set_default_logger(spdlog::stderr_logger_mt(program));

@@ -5,7 +5,8 @@
 namespace traincheck {
 namespace {
 
-// No command or option is longer; of what is, the rest does not count.
+// No command or option is longer than this; what is typed beyond it does not
+// count, which bounds the time.
 constexpr size_t kMaxLetters = 64;
 
 // Dynamic programming: d[i][j] is the least number of changes that make the
@@ -33,6 +34,8 @@ size_t Distance(const std::string& a, const std::string& b) {
 std::string NearestWord(const std::string& typed,
                         const std::vector<std::string>& words) {
   std::string nearest;
+  // A word is a suggestion only if at most a third of its letters changes: more
+  // would be a guess.
   size_t fewest = kMaxLetters;
   for (const std::string& word : words) {
     const size_t changes = Distance(typed.substr(0, kMaxLetters), word);

@@ -30,6 +30,7 @@ constexpr Range kUnprintable[] = {
     {0x100000, 0x10FFFD},
 };
 
+// The ranges are in order, so the first one that ends at or behind `c` decides.
 bool IsPrintableCharacter(char32_t c) {
   if ((c & 0xFFFE) == 0xFFFE) return false;  // no character in any plane
   const Range* const at = std::lower_bound(
@@ -49,6 +50,7 @@ std::optional<Character> FirstCharacter(std::string_view utf8) {
   const auto lead = static_cast<uint8_t>(utf8[0]);
   if (lead < 0x80) return Character{lead, 1};
   const size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  // 0xC0 and 0xC1 begin overlong forms only, and 0xF5 and above nothing.
   if (lead < 0xC2 || lead > 0xF4 || utf8.size() < bytes) return std::nullopt;
   // A lead byte begins with as many ones as the character has bytes, and a
   // zero.
@@ -58,6 +60,8 @@ std::optional<Character> FirstCharacter(std::string_view utf8) {
     if ((next & 0xC0) != 0x80) return std::nullopt;
     number = number << 6 | (next & 0x3F);
   }
+  // The least number that needs so many bytes: a smaller one is an overlong
+  // form, by which filters could be passed.
   constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
   const bool surrogate = number >= 0xD800 && number <= 0xDFFF;
   if (number < kLeast[bytes] || surrogate || number > 0x10FFFF) {
@@ -79,6 +83,8 @@ size_t PrintablePrefix(std::string_view utf8) {
 
 }  // namespace
 
+// The text is taken in runs of printable characters with one escape between
+// two.
 std::string EscapeUnprintable(std::string_view utf8) {
   std::string text;
   text.reserve(utf8.size());

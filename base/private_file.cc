@@ -15,6 +15,7 @@
 namespace traincheck {
 namespace {
 
+// A token or a key is far smaller.
 constexpr size_t kMaxBytes = 64 << 10;
 
 absl::Status Failed(const std::string& path, int error) {
@@ -59,6 +60,8 @@ absl::StatusOr<std::string> ReadAll(int fd, const std::string& path) {
   }
 }
 
+// The new content appears under the path at once and as a whole: readers see
+// the old file or the new one.
 absl::Status Replace(const std::string& path, const std::string& text,
                      mode_t mode) {
   // In the same folder, because rename works within one file system alone.
@@ -81,6 +84,8 @@ absl::Status Replace(const std::string& path, const std::string& text,
 
 }  // namespace
 
+// For tokens and keys. A secret that others can read is refused, so that its
+// owner notices.
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path) {
   // A pipe must not make anybody wait. Links are followed: that is how
   // Kubernetes mounts secrets.

@@ -31,6 +31,8 @@ std::string RuntimeFolder() {
   return absl::StrCat("/tmp/traincheck-", geteuid());
 }
 
+// Whoever needs the folder first makes it, client or daemon, so that no other
+// user can take the name.
 absl::StatusOr<std::string> MakeRuntimeFolder() {
   std::string folder = RuntimeFolder();
   // What is there already may be another user's and is looked at below.

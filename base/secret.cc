@@ -12,6 +12,7 @@ namespace traincheck {
 std::string RandomHex(size_t bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::vector<unsigned char> drawn(bytes);
+  // Without random bytes no secret can be made, and a weak one must not be.
   if (RAND_bytes(drawn.data(), static_cast<int>(bytes)) != 1) std::abort();
   std::string hex;
   for (const unsigned char byte : drawn) {
@@ -28,6 +29,8 @@ std::string Sha256(std::string_view text) {
   return hash;
 }
 
+// A comparison that stopped at the first difference would show by its time how
+// much of a guessed token is right.
 bool EqualInConstantTime(std::string_view a, std::string_view b) {
   // Everybody knows the sizes; only the bytes are secret.
   return a.size() == b.size() &&

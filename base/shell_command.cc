@@ -11,13 +11,16 @@ namespace {
 
 constexpr char kShell[] = "/bin/sh";
 
-// Cut first: what is left of a character is no UTF-8 then, and made printable.
+// The value is cut before it is made printable: a character that was cut in two
+// is not UTF-8 and becomes an escape.
 std::string Harmless(const std::string& value) {
   return EscapeUnprintable(value.substr(0, kMaxVariableBytes));
 }
 
 }  // namespace
 
+// Only the operator's text is parsed by the shell. Values of others are
+// variables and cannot become commands.
 absl::StatusOr<pid_t> StartShellCommand(const ShellCommand& command) {
   std::vector<std::string> variables;
   for (const auto& [name, value] : command.variables) {

@@ -36,6 +36,8 @@ SpawnPlan::SpawnPlan(std::optional<int> file) {
   posix_spawnattr_setsigmask(&attributes_, &signals);
   sigfillset(&signals);
   posix_spawnattr_setsigdefault(&attributes_, &signals);
+  // A group of its own: a Ctrl-C at this program's terminal does not reach the
+  // command.
   posix_spawnattr_setpgroup(&attributes_, 0);
   posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP |
                                              POSIX_SPAWN_SETSIGMASK |
@@ -47,6 +49,8 @@ SpawnPlan::~SpawnPlan() {
   posix_spawnattr_destroy(&attributes_);
 }
 
+// posix_spawn copies no page tables, unlike fork, so a start takes as long in a
+// large daemon as in a small one.
 int SpawnPlan::Spawn(const std::string& program, std::vector<std::string> words,
                      const std::vector<std::string>& variables,
                      pid_t* pid) const {

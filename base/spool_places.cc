@@ -14,6 +14,7 @@ std::string Value(const GetVariable& get, const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// `below` names the user: a temporary folder is everybody's.
 void AddTemporary(const std::string& folder, uint32_t uid,
                   std::vector<SpoolPlace>* places) {
   // A relative path would mean another folder for each training.
@@ -28,6 +29,8 @@ std::vector<SpoolPlace> SpoolPlacesIn(const std::string& folder, uint32_t uid) {
   return {{Kind::kNamed, folder, absl::StrCat(uid)}};
 }
 
+// The order of docs/decisions.md: the setting, folders of the node, at last the
+// home, which nodes may share.
 std::vector<SpoolPlace> SpoolPlaces(const GetVariable& get, uint32_t uid) {
   std::vector<SpoolPlace> places;
   const std::string named = Value(get, "TRAINCHECK_SPOOL_DIR");
@@ -45,6 +48,7 @@ std::vector<SpoolPlace> SpoolPlaces(const GetVariable& get, uint32_t uid) {
   return places;
 }
 
+// Also the folders of earlier versions, whose files are still to be delivered.
 std::vector<std::string> SpoolFolders(const std::vector<SpoolPlace>& places) {
   std::vector<std::string> folders;
   const auto add = [&folders](const std::string& folder) {

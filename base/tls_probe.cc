@@ -62,6 +62,7 @@ struct Peer {
   std::string port;
 };
 
+// REQUIRES: a valid host:port address (KindOfAddress).
 Peer Split(absl::string_view address) {
   const size_t colon = address.rfind(':');
   absl::string_view host = address.substr(0, colon);
@@ -99,6 +100,8 @@ bool IsIpAddress(const std::string& host) {
          inet_pton(AF_INET6, host.c_str(), bytes) == 1;
 }
 
+// The name or address that the certificate has to be made for, as gRPC's
+// clients check it.
 void ExpectHost(SSL* ssl, const std::string& host) {
   if (IsIpAddress(host)) {
     // It is not sent as the server's name, which is never an address (RFC
@@ -110,6 +113,7 @@ void ExpectHost(SSL* ssl, const std::string& host) {
   }
 }
 
+// In words that say what to do; OpenSSL's own text is added for rare causes.
 std::string Explain(long verified, const Peer& peer,
                     const std::string& ca_file) {
   switch (verified) {
@@ -138,6 +142,7 @@ std::string Explain(long verified, const Peer& peer,
 std::string Handshake(int fd, const Peer& peer, const std::string& ca_file) {
   const Context context(SSL_CTX_new(TLS_client_method()));
   if (context == nullptr) return "";
+  // What gRPC speaks at least.
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   if (!ca_file.empty()) {
     SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
@@ -173,6 +178,8 @@ std::string Handshake(int fd, const Peer& peer, const std::string& ca_file) {
 
 }  // namespace
 
+// Called after a channel has failed. The probe makes a connection of its own,
+// because gRPC does not say why a handshake failed.
 std::string WhatIsWrongWithTls(absl::string_view address,
                                const std::string& ca_file,
                                absl::Duration patience) {

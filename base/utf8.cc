@@ -29,6 +29,7 @@ bool SecondByteFits(uint8_t lead, uint8_t second) {
   return true;
 }
 
+// A whole character with all of its bytes; 0 is the size of none.
 bool BeginsWithCharacter(std::string_view bytes, size_t size) {
   if (size == 0 || size > bytes.size()) return false;
   for (size_t i = 1; i < size; ++i) {

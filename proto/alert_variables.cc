@@ -2,6 +2,9 @@
 
 namespace traincheck {
 
+// The variables that an operator's alert command finds in its environment
+// (docs/operations.md). Each is there even if it is empty, so that scripts need
+// no test.
 std::vector<std::pair<std::string, std::string>> AlertVariables(
     const v1::Violation& lead) {
   std::string ranks;

@@ -19,6 +19,7 @@ constexpr uint64_t Fnv1a(std::string_view text) {
   return hash;
 }
 
+// Computed once: a digest is finished for each tensor at each state point.
 std::array<uint64_t, kDtypes> MakeDtypeHashes() {
   std::array<uint64_t, kDtypes> hashes;
   for (size_t i = 0; i < kDtypes; ++i) {
@@ -37,6 +38,8 @@ uint64_t FinishDigest(uint64_t sum, uint64_t bytes, Dtype dtype) {
   return MixWord(sum ^ MixWord(bytes ^ hash));
 }
 
+// For rows: a gradient's row of zeros is recognised by its digest, without its
+// content.
 uint64_t DigestOfZeros(uint64_t bytes, Dtype dtype) {
   uint64_t sum = 0;
   for (uint64_t word = 0; word < (bytes + 7) / 8; ++word) {

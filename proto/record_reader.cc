@@ -14,7 +14,9 @@ size_t DigestsOf(const StateRecord& state) {
       static_cast<unsigned>(state.content & (kHasData | kHasGrad))));
 }
 
-// The words behind a record's fixed part.
+// The words behind a record's fixed part. REQUIRES: the record has its fixed
+// part, which RecordReader::Next has checked. A rest shorter than a word is
+// left out.
 template <typename Word>
 std::vector<Word> WordsBehind(std::string_view record, size_t fixed) {
   const std::string_view bytes = record.substr(fixed);
@@ -27,6 +29,8 @@ std::vector<Word> WordsBehind(std::string_view record, size_t fixed) {
 
 }  // namespace
 
+// The least size of a record of this type; 0: this build does not know the
+// type.
 size_t FixedBytes(uint8_t type) {
   switch (static_cast<RecordType>(type)) {
     case RecordType::kPadding:
@@ -66,6 +70,8 @@ size_t FixedBytes(uint8_t type) {
   }
 }
 
+// The bytes come from a training process or from a store and may be damaged:
+// each size is compared with what is left before it is used.
 bool FieldReader::Next() {
   // A zero ends the fields: what follows fills the record up to its size.
   if (!ok_ || bytes_.empty() || bytes_[0] == '\0') return false;
@@ -108,6 +114,8 @@ bool RecordReader::Fail(const std::string& what) {
   return false;
 }
 
+// Checks everything that later getters rely on: sizes, alignment, and the words
+// of a State.
 bool RecordReader::Next() {
   if (!ok() || next_ == bytes_.size()) return false;
   const size_t left = bytes_.size() - next_;
@@ -154,6 +162,7 @@ bool RecordReader::Next() {
   return true;
 }
 
+// States and digests have words behind their fixed part and no fields.
 FieldReader RecordReader::Fields() const {
   const size_t fixed = FixedBytes(header().type);
   const bool has_fields = fixed != 0 && type() != RecordType::kPadding &&

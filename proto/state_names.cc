@@ -2,6 +2,8 @@
 
 namespace traincheck {
 
+// These names are shown by the client and in metrics. "": a state that this
+// build does not know.
 std::string StateName(v1::ProcessState state) {
   switch (state) {
     case v1::PROCESS_STATE_STREAMING:

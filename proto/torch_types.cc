@@ -73,6 +73,7 @@ constexpr std::string_view kLayouts[] = {
     "torch.sparse_csc", "torch.sparse_bsr", "torch.sparse_bsc", "torch.jagged",
 };
 
+// A name that torch has added later is not in the table and gets `otherwise`.
 template <size_t count>
 uint8_t NumberOf(const std::string_view (&table)[count], std::string_view name,
                  uint8_t otherwise) {

@@ -19,6 +19,8 @@ RingRange RangeOf(const RingRanges& ranges, uint32_t ring) {
   return found == ranges.end() ? RingRange() : found->second;
 }
 
+// Fails on damage only: the batch comes from this relay's memory or from a
+// spool file that another relay wrote.
 absl::StatusOr<std::string> Decompress(const v1::Batch& batch) {
   if (batch.plain_bytes() > kMaxBatchPlainBytes) {
     return absl::DataLossError(absl::StrCat("a batch of ", batch.plain_bytes(),
@@ -64,6 +66,8 @@ std::optional<v1::Slice> Cut(const v1::Slice& slice, const RingRange& range,
 
 }  // namespace
 
+// The usual answers, without looking at a payload: only a batch for which
+// neither holds has to be cut.
 bool LieWithin(const Slices& slices, const RingRanges& ranges) {
   return std::all_of(slices.begin(), slices.end(), [&](const v1::Slice& slice) {
     const RingRange range = RangeOf(ranges, slice.ring());
@@ -93,6 +97,8 @@ absl::StatusOr<v1::Batch> TrimBatch(const v1::Batch& batch,
     if (slice.to() < slice.from() || size > plain->size() - at) {
       return absl::DataLossError("the slices of a batch exceed its payload");
     }
+    // The copy of one slice begins at an aligned address, as RecordReader needs
+    // it.
     const std::string bytes = plain->substr(at, size);
     at += size;
     const RingRange range = RangeOf(ranges, slice.ring());

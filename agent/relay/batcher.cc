@@ -7,6 +7,8 @@
 
 namespace traincheck::agent {
 
+// Called in a loop until nothing is left, with the same `now` for one turn of
+// the relay.
 std::optional<v1::Batch> Batcher::Next(TimePoint now,
                                        std::chrono::milliseconds gather) {
   const uint64_t unread = rings_->unread_bytes();
@@ -19,6 +21,8 @@ std::optional<v1::Batch> Batcher::Next(TimePoint now,
   if (unread < kEnoughForABatchBytes && now - empty_at_ < gather) {
     return std::nullopt;
   }
+  // The batch takes what is there: first the definitions, then the rings in the
+  // order of their numbers, up to the limit of a batch.
   v1::Batch batch;
   plain_.clear();
   // Definitions first: whoever reads the batch meets each one before its use.
@@ -34,6 +38,8 @@ std::optional<v1::Batch> Batcher::Next(TimePoint now,
   return batch;
 }
 
+// A quiet process sends no records, and the server cannot tell a slow one from
+// one that waits for ever. Such a batch has no slices.
 v1::Batch Batcher::Quiet(TimePoint now) {
   v1::Batch batch;
   // A frame of nothing: a payload without a frame would be quarantined.
@@ -57,6 +63,8 @@ bool Batcher::TakeRing(RingReader* ring, v1::Batch* batch) {
             record.type() == RecordType::kMark &&
             record.header().flags == static_cast<uint8_t>(MarkKind::kCleanExit);
       });
+  // Counted here, so that the final report can name the records that were read
+  // even if the writer was killed before it counted its last one.
   rings_->CountRead(ring->ring(), chunk.records);
   if (ring->ring() == kDefinitionRing) {
     table_->Add(chunk, std::string_view(plain_).substr(begin));

@@ -10,6 +10,8 @@ namespace traincheck::agent {
 static_assert(ZSTD_COMPRESSBOUND(kMaxBatchPlainBytes) <= kMaxPayloadBytes);
 
 Compressor::Compressor() : context_(ZSTD_createCCtx()) {
+  // A relay without memory for its one context cannot do anything. It dies, and
+  // the agent starts another one.
   if (context_ == nullptr) std::abort();
   ZSTD_CCtx_setParameter(context_, ZSTD_c_compressionLevel, kCompressionLevel);
   ZSTD_CCtx_setParameter(context_, ZSTD_c_checksumFlag, 1);

@@ -8,6 +8,8 @@
 
 namespace traincheck::agent {
 
+// Called for each chunk of ring 0 that becomes a batch. `chunk` and `bytes` are
+// the same records.
 void DefinitionTable::Add(const RingChunk& chunk, std::string_view bytes) {
   if (full_ || chunk.to <= end_) return;
   if (chunk.from != end_) BeginAt(chunk.from);
@@ -20,6 +22,8 @@ void DefinitionTable::Add(const RingChunk& chunk, std::string_view bytes) {
   end_ = chunk.to;
 }
 
+// Called once the identity is known, and again when the server's positions are:
+// a relay that takes over has not seen the first definitions.
 bool DefinitionTable::Fill(const RingReader& ring) {
   if (full_ || end_ >= ring.position()) return true;
   // Not in one piece: a chunk is no larger than a batch may be.
@@ -41,6 +45,8 @@ bool DefinitionTable::Fill(const RingReader& ring) {
   return true;
 }
 
+// Behind a gap the table is of no use for what lies before it: a store needs
+// definitions without holes.
 void DefinitionTable::BeginAt(uint64_t position) {
   closed_.clear();
   closed_bytes_ = 0;
@@ -49,6 +55,8 @@ void DefinitionTable::BeginAt(uint64_t position) {
   begin_ = end_ = open_from_ = position;
 }
 
+// A closed part is compressed once, and its batch is shared with whoever sends
+// it.
 void DefinitionTable::Close() {
   if (open_.empty()) return;
   auto batch = Pack();

@@ -10,13 +10,15 @@
 namespace traincheck::agent {
 namespace {
 
-// Said to a Hello: would the server say the same for ever?
+// An answer to a Hello that the same server would give for ever: the process is
+// refused, and its records are dropped.
 bool IsFinal(const absl::Status& status) {
   return status.code() == absl::StatusCode::kFailedPrecondition ||
          status.code() == absl::StatusCode::kInvalidArgument;
 }
 
-// Is it for a person to change something, at the server or here?
+// Answers that a person has to act on, at the server or here (version, token,
+// rights). They are asked for again, but seldom.
 bool IsUnwelcome(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnimplemented:
@@ -28,7 +30,8 @@ bool IsUnwelcome(const absl::Status& status) {
   }
 }
 
-// Said after the Welcome: is it about a message and not about the server?
+// An answer after the Welcome that is about one message and not about the
+// server.
 bool BlamesAMessage(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          status.code() == absl::StatusCode::kResourceExhausted;
@@ -51,6 +54,8 @@ void Delivery::SetReports(const std::vector<v1::RingReport>& reports) {
   reports_text_ = std::move(text);
 }
 
+// The order matters: what has come is heard before anything is sent, and what
+// is lost is reported last.
 void Delivery::Turn(TimePoint now) {
   if (state_ == State::kWaiting && now >= next_try_) Open(now);
   // Before anything is sent: what is acknowledged makes room in the credit.
@@ -65,6 +70,7 @@ void Delivery::Turn(TimePoint now) {
   TellLost();
 }
 
+// The records wait in the spool meanwhile, and the process is not refused.
 bool Delivery::unwelcome() const { return IsUnwelcome(last_error_); }
 
 bool Delivery::awaits_token() const {
@@ -72,6 +78,8 @@ bool Delivery::awaits_token() const {
          tokens_refused_ <= kRetriesWithToken;
 }
 
+// The channel connects by itself; the stream reports its end as news if it
+// cannot.
 void Delivery::Open(TimePoint now) {
   stream_ = std::make_unique<IngestStream>(dependencies_.channel, hello_,
                                            dependencies_.wake);
@@ -96,6 +104,8 @@ void Delivery::Hear(TimePoint now) {
   }
 }
 
+// The Welcome says what the store has. Everything that is held is compared with
+// that before the first batch goes out.
 void Delivery::HearWelcome(const v1::Welcome& welcome, TimePoint now) {
   if (state_ != State::kOpening) {
     return Break(absl::InternalError("a second Welcome"), now);
@@ -122,6 +132,8 @@ void Delivery::HearWelcome(const v1::Welcome& welcome, TimePoint now) {
                 hello_.process().pid(), welcome.next_batch(), outbox_->held());
 }
 
+// A cursor of batches: all below it are in the store, on disk. Their ring space
+// and their part of the credit are free.
 void Delivery::HearAcknowledged(const v1::Acknowledged& acknowledged,
                                 TimePoint now) {
   if (state_ != State::kOpen) {
@@ -136,6 +148,7 @@ void Delivery::HearAcknowledged(const v1::Acknowledged& acknowledged,
   if (outbox_->sent() < before) strikes_ = 0;
   // Not before: the batch that ended the stream may be any that was in flight
   // then.
+  // careful_ stays until everything that was in flight is stored.
   if (outbox_->empty()) careful_ = false;
   if (acknowledged.goodbye() && goodbye_sent_ && outbox_->empty()) {
     state_ = State::kDone;
@@ -143,6 +156,8 @@ void Delivery::HearAcknowledged(const v1::Acknowledged& acknowledged,
   }
 }
 
+// Every end of a stream comes here, whoever caused it. What was sent and not
+// acknowledged is sent again on the next stream, or found stored there.
 void Delivery::Break(const absl::Status& why, TimePoint now) {
   const bool was_open = state_ == State::kOpen;
   stream_.reset();
@@ -170,10 +185,11 @@ std::chrono::milliseconds Delivery::WaitAfter(const absl::Status& why) {
   return IsUnwelcome(why) ? kRetryUnwelcome : backoff_;
 }
 
-// A server does not say which message it means. If several batches were in
-// flight they go one by one from here on, and only one that ends the stream
-// alone, again and again, is given up. If none was, the server means the
-// reports or the goodbye, which cannot be left out.
+// Finds the batch that the server refuses, since a server does not say which
+// message it means. If several batches were in flight, they go one by one from
+// here on, and only a batch that ends the stream alone, kMaxStrikes times, is
+// given up. If none was in flight, the server means the reports or the goodbye,
+// which cannot be left out.
 void Delivery::Blame() {
   ++strikes_;
   if (outbox_->sent() > 1) {
@@ -198,6 +214,8 @@ void Delivery::TellLost() {
                 hello_.process().pid());
 }
 
+// Batches first, then the goodbye or the counters. The goodbye waits until all
+// batches are sent, so that the server knows the end of the records.
 bool Delivery::SendOne() {
   if (careful_ && outbox_->sent() > 0) return false;
   if (SendBatch()) return true;

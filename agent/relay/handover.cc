@@ -15,8 +15,8 @@
 namespace traincheck::agent {
 namespace {
 
-// More than one ring comes with a message from no agent of ours; the rest is
-// closed.
+// An agent sends one ring with a message. There is room for more files, so that
+// a message with too many is seen, and they are closed.
 constexpr size_t kMaxFilesInMessage = 8;
 
 absl::Status SystemError(const char* call) {
@@ -35,7 +35,7 @@ bool NothingNow() {
          errno == ECONNABORTED;
 }
 
-// All files that came with a message, so that none is leaked.
+// Takes over all files that came with a message, so that none stays open.
 std::vector<UniqueFd> FilesOf(msghdr* message) {
   std::vector<UniqueFd> files;
   for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr;
@@ -53,6 +53,7 @@ std::vector<UniqueFd> FilesOf(msghdr* message) {
 
 }  // namespace
 
+// Started by hand, the program has no such socket, and says so.
 absl::Status PrepareListener(int fd) {
   if (SocketOption(fd, SO_ACCEPTCONN) != 1 ||
       SocketOption(fd, SO_DOMAIN) != AF_UNIX ||
@@ -70,6 +71,7 @@ absl::Status PrepareListener(int fd) {
   return absl::OkStatus();
 }
 
+// The peer is identified by the kernel: its messages are not believed for that.
 absl::StatusOr<std::optional<Peer>> AcceptPeer(int listener) {
   UniqueFd socket(
       accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -96,6 +98,8 @@ absl::StatusOr<std::optional<Peer>> AcceptPeer(int listener) {
   return peer;
 }
 
+// The size of a message and the number of its files are checked here; the ring
+// itself in RingReader::Map.
 absl::StatusOr<std::optional<Handover>> ReceiveHandover(int socket) {
   // One byte more, to see that a message is too long.
   char bytes[sizeof(RingHandover) + 1];

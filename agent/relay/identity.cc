@@ -13,7 +13,8 @@
 namespace traincheck::agent {
 namespace {
 
-// A later agent may name a kind that this relay does not know.
+// A number from the record: a later agent may name a kind that this relay does
+// not know.
 v1::ProcessKind KindOf(uint64_t kind) {
   return kind <= static_cast<uint64_t>(ProcessKind::kOther)
              ? static_cast<v1::ProcessKind>(kind)
@@ -26,10 +27,13 @@ v1::RunRole RoleOf(uint64_t role) {
              : v1::RUN_ROLE_TARGET;
 }
 
-// Protobuf strings have to be UTF-8; file names need not be.
+// Protobuf strings have to be UTF-8, whereas host names and paths of the
+// training may be any bytes; each byte that does not fit becomes a question
+// mark.
 std::string Text(std::string_view bytes) { return ToUtf8(bytes); }
 
-// Fields that a Hello does not carry are for those who read the record itself.
+// Copies the fields of a ProcessDef that a Hello carries. The daemon reads the
+// others from the record itself.
 void SetProcessField(const FieldReader& field, v1::ProcessIdentity* process) {
   const uint64_t number = field.unsigned_value();
   switch (field.field()) {
@@ -83,7 +87,8 @@ void SetRunField(const FieldReader& field, v1::Hello* hello) {
   }
 }
 
-// The boot id becomes part of a file name.
+// The boot id becomes part of a file name, so a slash or a dot in it must not
+// lead out of the folder.
 bool IsBootId(const std::string& text) {
   return !text.empty() && text.size() <= 64 &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) {
@@ -91,6 +96,8 @@ bool IsBootId(const std::string& text) {
          });
 }
 
+// The record comes from the training process and is checked; pid and user come
+// from the kernel.
 absl::StatusOr<Introduction> IntroductionOf(const RecordReader& record,
                                             uint32_t pid) {
   Introduction introduction;
@@ -105,7 +112,8 @@ absl::StatusOr<Introduction> IntroductionOf(const RecordReader& record,
     introduction.run_is_provisional |=
         fields.field() == Field::kRunIsProvisional;
   }
-  // The kernel's word, not the record's.
+  // The pid is the kernel's and not the record's, which another process may
+  // have written.
   hello.mutable_process()->set_pid(pid);
   if (!fields.ok()) {
     return absl::InvalidArgumentError("its ProcessDef has a malformed field");
@@ -118,6 +126,7 @@ absl::StatusOr<Introduction> IntroductionOf(const RecordReader& record,
   return introduction;
 }
 
+// Boot, pid and start time: no two processes of a host share all three.
 std::string ProcessPrefix(const v1::ProcessIdentity& process) {
   return absl::StrCat(process.boot_id(), "-", process.pid(), "-",
                       process.start_ticks());
@@ -129,6 +138,8 @@ std::string ImageText(const v1::ProcessIdentity& process) {
 
 }  // namespace
 
+// The identity is looked for in a copy of the ring's beginning; nothing is
+// taken from the ring.
 absl::StatusOr<std::optional<Introduction>> FindIntroduction(
     std::string_view definitions, uint32_t pid) {
   std::optional<Introduction> found;
@@ -159,6 +170,7 @@ std::string EarlierSpoolName(const v1::ProcessIdentity& process) {
   return absl::StrCat(ProcessPrefix(process), image, ".spool");
 }
 
+// Spares opening a file: orphans of this boot are recognised by their names.
 std::optional<v1::ProcessIdentity> ProcessOfSpoolName(std::string_view name,
                                                       const std::string& boot) {
   const std::string prefix = boot + "-";

@@ -9,6 +9,7 @@
 namespace traincheck::agent {
 namespace {
 
+// The seed differs between processes and needs no source of randomness.
 uint64_t SeedOf(const v1::ProcessIdentity& process) {
   return StableHash(absl::StrCat(process.host(), " ", process.boot_id(), " ",
                                  process.pid(), " ", process.start_ticks(), " ",
@@ -17,6 +18,7 @@ uint64_t SeedOf(const v1::ProcessIdentity& process) {
 
 }  // namespace
 
+// minstd_rand takes seeds below its modulus.
 Jitter::Jitter(const v1::ProcessIdentity& process)
     : random_(SeedOf(process) % std::minstd_rand::modulus) {}
 

@@ -8,6 +8,7 @@
 namespace traincheck::agent {
 namespace {
 
+// A variable that is set to nothing counts as not set.
 std::string Value(const GetEnv& get_env, const char* name,
                   const std::string& fallback) {
   const char* value = get_env(name);
@@ -37,6 +38,8 @@ bool ParseBytes(absl::string_view text, uint64_t* bytes) {
 
 }  // namespace
 
+// The environment is that of the training, with the settings of its file added
+// by the agent (relay_process.cc).
 absl::StatusOr<RelayOptions> ParseOptions(const GetEnv& get_env, uint32_t uid) {
   RelayOptions options;
   options.server = Value(get_env, "TRAINCHECK_SERVER", options.server);

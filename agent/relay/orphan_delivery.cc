@@ -12,6 +12,8 @@
 namespace traincheck::agent {
 namespace {
 
+// An Outbox without rings: nothing is added, nothing is released, and no second
+// file is made.
 Outbox::Dependencies NoRings(Compressor* compressor,
                              std::vector<Outbox::SharedBatch> definitions) {
   return {.open_spool = []() -> absl::StatusOr<std::unique_ptr<SpoolFile>> {
@@ -24,8 +26,8 @@ Outbox::Dependencies NoRings(Compressor* compressor,
           .compressor = compressor};
 }
 
-// A process whose end nobody wrote down died together with its relay: what its
-// rings still held nobody knows.
+// A process whose goodbye is not in the file died together with its relay.
+// Nobody knows what its rings still held, so the goodbye names no counters.
 v1::Goodbye GoodbyeOf(const LoadedSpool& loaded) {
   if (loaded.goodbye.has_value()) return *loaded.goodbye;
   v1::Goodbye goodbye;
@@ -35,6 +37,8 @@ v1::Goodbye GoodbyeOf(const LoadedSpool& loaded) {
 
 }  // namespace
 
+// Two relays must never deliver one file at the same time, and a file whose
+// process lives is not to be taken from its relay. In doubt it stays.
 SpoolVerdict JudgeSpool(const std::string& path,
                         const absl::StatusOr<SpoolOwner>& owner,
                         int64_t unix_seconds) {
@@ -77,6 +81,7 @@ SpoolVerdict JudgeSpool(const std::string& path,
                        kForeignOrphanAge.count(), " s")};
 }
 
+// The file is locked by now (SpoolFile::Open), so no other relay delivers it.
 OrphanDelivery::OrphanDelivery(const Dependencies& dependencies,
                                LoadedSpool loaded, TimePoint now)
     : path_(loaded.file->path()),
@@ -106,6 +111,8 @@ void OrphanDelivery::Turn(TimePoint now) {
   }
 }
 
+// The next orphan may be for a server that answers; this one is tried again
+// after a later scan.
 bool OrphanDelivery::stuck(TimePoint now) const {
   return now - moved_at_ >= kOrphanPatience;
 }

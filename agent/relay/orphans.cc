@@ -11,6 +11,8 @@
 
 namespace traincheck::agent {
 
+// One file at a time: orphans must not compete with the processes of this
+// relay.
 void Orphans::Turn(TimePoint now, bool streaming) {
   // Without a stream of another process nothing says that the server is there,
   // and a file would be taken for nothing.
@@ -33,6 +35,8 @@ void Orphans::Turn(TimePoint now, bool streaming) {
   }
 }
 
+// Files that other relays are making or deliver meanwhile cost nothing here:
+// they are judged when their turn comes.
 void Orphans::Scan(TimePoint now) {
   next_scan_ = now + kOrphanScanPeriod;
   found_.clear();
@@ -55,8 +59,9 @@ void Orphans::StartNext(TimePoint now) {
   }
 }
 
-// Most files are of processes that live, here or on another node. Of those here
-// the name says so; all others are opened once.
+// Decides about a file. Most files belong to processes that live, here or on
+// another node. For those of this boot the name says so; all others are opened
+// once.
 SpoolVerdict Orphans::Judge(const std::string& path) {
   const std::string name = std::filesystem::path(path).filename();
   if (const auto process = ProcessOfSpoolName(name, BootId())) {
@@ -75,6 +80,8 @@ SpoolVerdict Orphans::Judge(const std::string& path) {
   return JudgeSpool(path, owner, std::time(nullptr));
 }
 
+// Null for a file that is not to be delivered now. What is wrong with it is
+// logged once.
 std::unique_ptr<OrphanDelivery> Orphans::Take(const std::string& path,
                                               TimePoint now) {
   const SpoolVerdict verdict = Judge(path);

@@ -12,8 +12,8 @@
 namespace traincheck::agent {
 namespace {
 
-// Where the first definitions lie that a batch brings, from the one at `begin`
-// on; nothing if none does.
+// Where the first definitions lie that a held batch brings along, from the
+// batch at `begin` on; nothing if no batch does.
 template <typename Held>
 std::optional<uint64_t> FirstDefinition(const Held& held, size_t begin) {
   for (size_t i = begin; i < held.size(); ++i) {
@@ -24,7 +24,8 @@ std::optional<uint64_t> FirstDefinition(const Held& held, size_t begin) {
   return std::nullopt;
 }
 
-// What leaves exactly `slices` of the batch that they were cut from.
+// The ranges that cut a whole batch down to exactly `slices`. A ring without a
+// slice gets an empty range.
 RingRanges RangesOf(const v1::Batch& batch, const Slices& slices) {
   RingRanges ranges;
   for (const v1::Slice& slice : batch.slices()) ranges[slice.ring()] = {0, 0};
@@ -34,7 +35,8 @@ RingRanges RangesOf(const v1::Batch& batch, const Slices& slices) {
   return ranges;
 }
 
-// Goes on counting with a slice that follows, or does not.
+// Adds a slice to what is known of a ring. A slice that does not follow the one
+// before leaves a hole, behind which the number of records is unknown.
 void Cover(const v1::Slice& slice, RingCoverage* ring) {
   if (slice.from() != ring->position) ring->records.reset();
   if (ring->records.has_value()) *ring->records += slice.records();
@@ -46,6 +48,7 @@ void Cover(const v1::Slice& slice, RingCoverage* ring) {
 Outbox::Outbox(Dependencies dependencies)
     : dependencies_(std::move(dependencies)) {}
 
+// Sequences go on from the adopted file's, so that numbers in one file rise.
 void Outbox::Adopt(LoadedSpool loaded) {
   spool_ = std::move(loaded.file);
   next_sequence_ = adopted_sequence_ = loaded.next_number;
@@ -64,9 +67,13 @@ void Outbox::Adopt(LoadedSpool loaded) {
 
 bool Outbox::has_room() const { return memory_bytes_ < kMaxMemoryBytes; }
 
+// The batch is kept in memory first: most are acknowledged before the spool is
+// needed.
 void Outbox::Add(v1::Batch batch, TimePoint now) {
   const uint64_t bytes = batch.payload().size();
   Slices slices = batch.slices();
+  // Spooling and memory are accounted by compressed bytes, since these are what
+  // is held.
   held_.push_back({.sequence = next_sequence_++,
                    .payload_bytes = bytes,
                    .added = now,
@@ -75,10 +82,10 @@ void Outbox::Add(v1::Batch batch, TimePoint now) {
   memory_bytes_ += bytes;
 }
 
-// A stream that broke and came back to the same store is the usual case: its
-// cursor lies within what is held, and only what was stored meanwhile goes.
-// Otherwise a number says nothing by itself, and positions decide where the
-// server gives them (Rebase).
+// Decides what is still to be sent. The usual case is a stream that broke and
+// came back to the same store: its cursor lies within what is held, and only
+// what was stored meanwhile goes. Otherwise a number says nothing by itself,
+// and positions decide if the server gives them (Rebase).
 std::optional<RingCoverages> Outbox::Resume(const v1::Welcome& welcome) {
   const bool first = store_id_.empty();
   const bool same_store = !first && store_id_ == welcome.store_id();
@@ -98,6 +105,8 @@ std::optional<RingCoverages> Outbox::Resume(const v1::Welcome& welcome) {
     while (!held_.empty() && held_.front().sequence < stored) PopFront();
   }
   first_number_ = next_batch;
+  // All that was in flight is sent again: the server says by its cursor what
+  // has arrived.
   sent_ = 0;
   in_flight_bytes_ = 0;
   NoteProgress();
@@ -105,12 +114,14 @@ std::optional<RingCoverages> Outbox::Resume(const v1::Welcome& welcome) {
 }
 
 // Goes over everything held once, in order, with two positions for each ring.
-// `wanted` is where bytes begin that the server does not have: at first what it
-// said, then the end of each batch that is kept; a batch loses what lies below.
-// `coverages` is how far the ring is stored or held, for who reads on from the
-// ring itself.
+// `wanted` is where the bytes begin that the server does not have: at first the
+// position that it named, then the end of each batch that is kept; a batch
+// loses what lies below. `coverages` is how far the ring is stored or held, for
+// the reader that goes on in the ring itself.
 RingCoverages Outbox::Rebase(const v1::Welcome& welcome) {
   RingCoverages coverages;
+  // The server's positions come first; a ring that it does not name is wanted
+  // from its beginning.
   RingRanges wanted;
   for (const v1::RingCursor& ring : welcome.rings()) {
     const uint64_t position = ring.position();
@@ -138,6 +149,8 @@ RingCoverages Outbox::Rebase(const v1::Welcome& welcome) {
   return coverages;
 }
 
+// Only a store that does not have these definitions gets them, in front of all
+// batches. They take no ring space and no memory of their own.
 void Outbox::InsertDefinitions(uint64_t stored_position) {
   while (definitions_ > 0) PopFront();  // of a store before
   RingRange lacking = {.from = stored_position};
@@ -157,6 +170,7 @@ void Outbox::InsertDefinitions(uint64_t stored_position) {
   }
 }
 
+// False: nothing of the batch is wanted, or it cannot be cut.
 bool Outbox::Trim(const RingRanges& wanted, Held* held) {
   // Most batches lie on one side of all positions. Only one that straddles a
   // position costs a read, a decompression and a compression.
@@ -183,6 +197,7 @@ bool Outbox::Trim(const RingRanges& wanted, Held* held) {
   return true;
 }
 
+// From memory, or from the spool file, where it is checked by its hash.
 absl::StatusOr<Outbox::SharedBatch> Outbox::Load(const Held& held) {
   if (held.batch != nullptr) return held.batch;
   const absl::StatusOr<std::string> bytes =
@@ -202,6 +217,8 @@ absl::StatusOr<Outbox::SharedBatch> Outbox::Load(const Held& held) {
   return std::make_shared<v1::Batch>(*std::move(trimmed));
 }
 
+// Numbers are given here, at the last moment, so that a batch that is left out
+// leaves no hole in them.
 std::optional<v1::Batch> Outbox::NextToSend() {
   // Without a stream there is no credit, and nothing is sent.
   while (sent_ < held_.size() && credit_bytes_ > 0) {
@@ -212,6 +229,8 @@ std::optional<v1::Batch> Outbox::NextToSend() {
       return std::nullopt;
     }
     const absl::StatusOr<SharedBatch> batch = Load(held);
+    // The spool file is damaged at this place. The records are lost, and the
+    // hole in the ring's positions shows that to the server.
     if (!batch.ok()) {
       ++lost_batches_;
       Leave(held);
@@ -226,6 +245,8 @@ std::optional<v1::Batch> Outbox::NextToSend() {
   return std::nullopt;
 }
 
+// The server is not trusted with the cursor: a number that was never sent would
+// drop batches which nobody has.
 absl::Status Outbox::Acknowledge(uint64_t next_batch) {
   if (next_batch > first_number_ + sent_) {
     return absl::InternalError(absl::StrCat(
@@ -238,6 +259,7 @@ absl::Status Outbox::Acknowledge(uint64_t next_batch) {
   return absl::OkStatus();
 }
 
+// For a batch that the server refuses again and again.
 void Outbox::DropFirst() {
   ++lost_batches_;
   PopFront();
@@ -245,6 +267,8 @@ void Outbox::DropFirst() {
   NoteProgress();
 }
 
+// Each batch that is done with passes through here exactly once: its ring
+// space, its share of the credit and the books are settled.
 void Outbox::PopFront() {
   const Held& front = held_.front();
   // What was spooled gave its ring space back then. Definitions of the table
@@ -262,6 +286,8 @@ void Outbox::PopFront() {
   ++first_number_;
 }
 
+// Keeps the three counters of the header's picture right: definitions, spooled,
+// in memory.
 void Outbox::Leave(const Held& held) {
   if (held.definitions) {
     --definitions_;
@@ -272,6 +298,8 @@ void Outbox::Leave(const Held& held) {
   }
 }
 
+// The file's header says what need not be sent again, for a relay that takes
+// over.
 void Outbox::NoteProgress() {
   if (spool_ == nullptr) return;
   // Definitions of the table are not in the spool and have no number there.
@@ -294,6 +322,8 @@ absl::Status Outbox::OpenSpool() {
   return absl::OkStatus();
 }
 
+// Moves one batch to the file and frees its ring space: from here on the writer
+// may overwrite the records.
 absl::Status Outbox::SpoolOne(Held* held) {
   if (absl::Status status = OpenSpool(); !status.ok()) return status;
   v1::Batch batch = *held->batch;
@@ -358,6 +388,7 @@ absl::Status Outbox::SpoolDefinitions() {
   return absl::OkStatus();
 }
 
+// The server had its time. What is held must now survive this relay.
 absl::Status Outbox::LeaveBehind(const v1::Goodbye& goodbye) {
   absl::Status status = Spool(TimePoint::max(), std::chrono::milliseconds(0));
   // A process without batches leaves a file, too: its goodbye says how it
@@ -376,6 +407,8 @@ absl::Status Outbox::LeaveBehind(const v1::Goodbye& goodbye) {
       .status();
 }
 
+// The server does not take this process. Keeping the spool would only have the
+// next relay try the same.
 void Outbox::Discard() {
   while (!held_.empty()) PopFront();
   RemoveSpool();

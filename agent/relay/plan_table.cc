@@ -21,6 +21,8 @@ absl::Status SystemError(const char* call) {
   return absl::UnavailableError(absl::StrCat(call, ": ", std::strerror(errno)));
 }
 
+// A file in memory that is passed on by descriptor: one copy serves all
+// processes of the run.
 absl::StatusOr<UniqueFd> MakeSealed(const std::string& bytes) {
   UniqueFd file(memfd_create("plan", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return SystemError("memfd_create");
@@ -39,6 +41,9 @@ absl::StatusOr<UniqueFd> MakeSealed(const std::string& bytes) {
 
 }  // namespace
 
+// Streams of the same run hear the same plan, one after the other, and the
+// newest counts. Sizes are checked here, since the agent refuses what is
+// larger.
 absl::Status PlanTable::Put(const std::string& run,
                             const v1::PlanChange& change) {
   const auto held = plans_.find(run);
@@ -70,6 +75,8 @@ const HeldPlan* PlanTable::Find(const std::string& run) const {
   return held == plans_.end() ? nullptr : &held->second;
 }
 
+// The message and the file's descriptor go together. A process that does not
+// read now gets the plan, or a newer one, at a later turn.
 bool SendPlan(int socket, const HeldPlan& plan) {
   PlanMessage message = plan.message;
   iovec part = {&message, sizeof message};

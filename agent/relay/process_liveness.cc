@@ -26,6 +26,7 @@ std::string HostName() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
+// The start time makes a pid unique: pids are used again.
 std::optional<uint64_t> StartTicks(uint32_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   const std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -55,11 +56,15 @@ uint64_t UnixNsOfStart(uint64_t start_ticks) {
   return boot + start_ticks * (kNsPerS / ticks_per_s);
 }
 
+// Pids are compared only within one namespace; containers on a host have
+// namespaces of their own.
 uint64_t PidNamespace() {
   struct stat status;
   return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
+// exec keeps pid and start time, but drops all mappings: that is how another
+// program in the process is recognised.
 std::optional<bool> HasMapped(uint32_t pid, uint64_t inode) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/maps");
   const std::string wanted = std::to_string(inode);
@@ -79,6 +84,8 @@ std::optional<bool> HasMapped(uint32_t pid, uint64_t inode) {
   return found;
 }
 
+// "Dead" must be certain, since a file of a dead process is taken over. In
+// doubt the answer is kUnknown.
 Liveness LivenessOf(const v1::ProcessIdentity& process,
                     uint64_t pid_namespace) {
   const std::string boot = BootId();

@@ -31,6 +31,8 @@ void CloseOpenFrom(int first) {
 
 }  // namespace
 
+// Without this, a socket could get the number 2, and log lines would go into
+// it.
 void OpenStandardFiles() {
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     // Opening takes the lowest number that is free: that of `fd`.
@@ -40,6 +42,8 @@ void OpenStandardFiles() {
   }
 }
 
+// The relay inherits what the training had open where its kernel lacks
+// close_range.
 void CloseFrom(int first) {
   if (syscall(SYS_close_range, first, ~0u, 0) != 0) CloseOpenFrom(first);
 }
@@ -69,6 +73,7 @@ UniqueFd SetUpSignals() {
   return UniqueFd(signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
+// These variables are read when gRPC starts, so they are set before.
 void SetUpGrpcEnvironment() {
   // Errors are reported by the relay itself, once. glibc's resolver would
   // load shared objects into a static program; c-ares does not.

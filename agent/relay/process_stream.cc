@@ -29,6 +29,8 @@ ProcessStream::ProcessStream(Peer peer, RelayContext* context)
       table_(context->compressor),
       batcher_(&rings_, &table_, context->compressor) {}
 
+// Everything that waits on the socket is taken at once. The loop ends at the
+// latest with the socket, which is closed on the first bad message.
 void ProcessStream::OnSocket() {
   while (peer_.socket.valid()) {
     absl::StatusOr<std::optional<Handover>> handover =
@@ -48,6 +50,8 @@ void ProcessStream::OnSocket() {
   }
 }
 
+// A ring that is refused is not read: its writer fills it, then drops and
+// counts.
 void ProcessStream::TakeHandover(const Handover& handover) {
   absl::Status status =
       // A forked child makes rings of its own, so this ring would have another
@@ -64,7 +68,9 @@ void ProcessStream::TakeHandover(const Handover& handover) {
   }
 }
 
-// Where the mapping is not seen now, its absence will say nothing.
+// Remembers the inode of the definition ring, if the process is seen to have it
+// mapped. If the mapping is not seen now (maps that cannot be read), its
+// absence says nothing later.
 void ProcessStream::NoteMapping(const Handover& handover) {
   struct stat file;
   if (handover.message.ring != kDefinitionRing ||
@@ -75,6 +81,8 @@ void ProcessStream::NoteMapping(const Handover& handover) {
   mapped_inode_ = file.st_ino;
 }
 
+// A process that replaced its program by exec lives on under its pid and start
+// time, and no pidfd reports that. Its rings are no longer mapped.
 bool ProcessStream::IsReplaced(TimePoint now) {
   if (peer_.socket.valid() || !mapped_inode_.has_value() ||
       now - looked_at_ < kLookForProgram) {
@@ -103,6 +111,8 @@ bool ProcessStream::active(TimePoint now) const {
   return now - last_records_ < kActiveFor;
 }
 
+// One turn: the end of the process, its rings, its batches, the spool, the
+// stream. The order is that of the records' way.
 void ProcessStream::Turn(TimePoint now) {
   // Without a pidfd, or without a ring to wait for, the closed socket is the
   // end.
@@ -145,6 +155,8 @@ void ProcessStream::Turn(TimePoint now) {
   if (ended_at_.has_value()) TurnEnd(now);
 }
 
+// Hello can only be sent once the process has said who it is, and under which
+// run. Until then the records wait in the rings.
 void ProcessStream::TryStart(TimePoint now) {
   const RingReader* definitions = rings_.definitions();
   if (definitions == nullptr) return;
@@ -169,6 +181,8 @@ void ProcessStream::TryStart(TimePoint now) {
   if (!wait) Start((*introduction)->hello, now);
 }
 
+// Three places, from the cheapest: the unread ring, the ring's memory behind
+// the tail, the spool file of the relay before.
 absl::StatusOr<std::optional<Introduction>> ProcessStream::FindIdentity()
     const {
   const RingReader& definitions = *rings_.definitions();
@@ -189,6 +203,8 @@ absl::StatusOr<std::optional<Introduction>> ProcessStream::FindIdentity()
                    owner.status().message()));
 }
 
+// The relay before this one noted the Hello in the spool file when the ring was
+// about to forget it (NoteDefinitions).
 absl::StatusOr<SpoolOwner> ProcessStream::FindSpoolOwner() const {
   v1::ProcessIdentity process;
   process.set_boot_id(BootId());
@@ -210,6 +226,9 @@ absl::StatusOr<SpoolOwner> ProcessStream::FindSpoolOwner() const {
   return newest;
 }
 
+// From here on the process has an outbox and a stream. The spool of a former
+// relay is adopted before the first record is read, so that nothing is sent
+// twice.
 void ProcessStream::Start(v1::Hello hello, TimePoint now) {
   started_at_ = now;
   run_ = hello.run();
@@ -266,6 +285,8 @@ bool ProcessStream::TakeOverSpool(const std::string& name) {
   } else if (!loaded.ok()) {
     spdlog::error("cannot go on with the spool: {}", Message(loaded.status()));
   }
+  // What is in the file is safe. It is left out of the rings, and its ring
+  // space is given back.
   if (!loaded.ok()) return false;
   RingCoverages coverages;
   for (const SpooledBatch& batch : loaded->batches) {
@@ -294,6 +315,8 @@ void ProcessStream::OnPlan(const v1::PlanChange& change) {
   }
 }
 
+// Called after each turn, since processes that connect later need the plan as
+// well.
 void ProcessStream::TellPlan() {
   const HeldPlan* plan = context_->plans->Find(run_);
   if (plan == nullptr || plan->message.version <= told_plan_ ||
@@ -337,7 +360,8 @@ void ProcessStream::MakeBatches(TimePoint now) {
   }
 }
 
-// Not to the spool: who is told later knows more by then.
+// Quiet batches are made only while the stream is open and nothing is held.
+// They are not meant for the spool: a later message knows more by then.
 void ProcessStream::TellQuiet(TimePoint now) {
   const bool can_tell = delivery_->takes_quiet() && outbox_->empty() &&
                         !ended_at_.has_value() && rings_.unread_bytes() == 0;
@@ -346,6 +370,8 @@ void ProcessStream::TellQuiet(TimePoint now) {
   }
 }
 
+// Batches go to the file after kMaxUnacknowledged, or at once if a ring or the
+// memory fills up.
 void ProcessStream::SpoolOld(TimePoint now) {
   const bool urgent = rings_.under_pressure() || !outbox_->has_room();
   const absl::Status status =
@@ -358,7 +384,7 @@ void ProcessStream::SpoolOld(TimePoint now) {
   if (!outbox_->spool_path().empty() && IsDaemonAway(now)) TellUnreachable();
 }
 
-// A slow start is no absence.
+// A stream that is still being opened is not an absence.
 bool ProcessStream::IsDaemonAway(TimePoint now) const {
   if (delivery_->open()) return false;
   return !delivery_->last_error().ok() || now - started_at_ >= kNoAnswer;
@@ -379,6 +405,8 @@ void ProcessStream::TellUndelivered() const {
                outbox_->held(), peer_.pid, outbox_->spool_path());
 }
 
+// Counters of the rings show drops while the process lives; the goodbye has the
+// final ones.
 void ProcessStream::Report(TimePoint now) {
   // A message costs a busy server as much as a batch does.
   const auto period = std::max<milliseconds>(
@@ -388,6 +416,8 @@ void ProcessStream::Report(TimePoint now) {
   delivery_->SetReports(rings_.Reports(/*final=*/false));
 }
 
+// Final for this process. The writers must go on all the same, so its rings are
+// emptied at each turn (TurnRefused).
 void ProcessStream::Refuse(const absl::Status& why) {
   refused_ = true;
   refused_held_ = outbox_ == nullptr ? 0 : outbox_->held_records();
@@ -426,6 +456,8 @@ v1::Goodbye ProcessStream::MakeGoodbye() const {
   return goodbye;
 }
 
+// Called at each turn after the end, until the goodbye is acknowledged or the
+// grace is over.
 void ProcessStream::TurnEnd(TimePoint now) {
   // The goodbye has the final counters and waits until all is read.
   const bool drained = rings_.unread_bytes() == 0;

@@ -15,7 +15,8 @@
 namespace traincheck::agent {
 namespace {
 
-// After this a connection that could not be accepted is tried again.
+// A connection that could not be accepted, for lack of descriptors, is tried
+// again after this.
 constexpr seconds kAcceptAgain{1};
 
 }  // namespace
@@ -39,6 +40,9 @@ Relay::Relay(const RelayOptions& options, int listener, int terminate)
   context_.grace = options.grace;
 }
 
+// The loop of the whole program: one thread that polls, gives each process a
+// turn, and ends when nothing is left. A channel that cannot be made does not
+// end it, because records can still be spooled.
 absl::Status Relay::Run() {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
       MakeRelayChannel(options_.server, options_.files);
@@ -72,6 +76,8 @@ absl::Status Relay::Run() {
   return absl::OkStatus();
 }
 
+// The relay lives as long as it may have something to do, and no longer: nobody
+// stops it.
 bool Relay::MayEnd(TimePoint now) const {
   // The agent starts the relay and connects afterwards. If it dies in between,
   // nobody ever comes.
@@ -83,6 +89,8 @@ bool Relay::MayEnd(TimePoint now) const {
   return processes_.empty() && !expecting && !for_orphans;
 }
 
+// Waits for a socket, a process's death, the stream's news or the signal, at
+// most one poll period.
 void Relay::Poll(TimePoint now) {
   // poll leaves out -1.
   std::vector<pollfd> polled = {
@@ -114,6 +122,7 @@ void Relay::Poll(TimePoint now) {
   if (polled[0].revents != 0) AcceptAll(now);
 }
 
+// A pidfd is readable when its process is dead.
 void Relay::HearProcesses(const std::vector<pollfd>& polled, TimePoint now) {
   for (size_t i = 0; i < processes_.size(); ++i) {
     if (polled[2 * i].revents != 0) processes_[i]->OnSocket();
@@ -121,6 +130,8 @@ void Relay::HearProcesses(const std::vector<pollfd>& polled, TimePoint now) {
   }
 }
 
+// All connections that wait: a training with many workers connects them at
+// once.
 void Relay::AcceptAll(TimePoint now) {
   while (true) {
     absl::StatusOr<std::optional<Peer>> peer = AcceptPeer(listener_);
@@ -145,6 +156,8 @@ void Relay::AcceptAll(TimePoint now) {
   }
 }
 
+// stderr belongs to the training. Messages about processes that still deliver
+// go out before it is closed.
 void Relay::MayLetGoOfStderr(TimePoint now) {
   const bool ended = std::all_of(processes_.begin(), processes_.end(),
                                  [](const auto& p) { return p->ended(); });
@@ -160,6 +173,8 @@ void Relay::MayLetGoOfStderr(TimePoint now) {
   if (null.valid()) dup2(null.get(), STDERR_FILENO);
 }
 
+// SIGTERM is how a scheduler ends a job: what cannot be delivered in the short
+// grace is spooled.
 void Relay::Hurry() {
   terminating_ = true;
   context_.grace = std::min(context_.grace, kGraceAfterTerm);

@@ -25,6 +25,8 @@ int Fail(const absl::Status& status) {
 }
 
 // traincheckctl's side: the relay's half of `spool send` and `spool list`.
+// The same program does this by hand, so that only one program knows the format
+// of spool files.
 int MainOfSpool(decltype(SendSpool)* act, const std::string& folder) {
   SetUpGrpcEnvironment();
   const absl::StatusOr<RelayOptions> options = ParseOptions(getenv, getuid());

@@ -8,6 +8,8 @@
 
 namespace traincheck::agent {
 
+// Any process of this user may connect, so the number of rings is bounded and
+// each is checked when it is mapped.
 absl::Status RingSet::Add(int fd, const RingHandover& handover) {
   if (rings_.size() >= kMaxRingsPerProcess) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -29,6 +31,7 @@ absl::Status RingSet::Add(int fd, const RingHandover& handover) {
   return absl::OkStatus();
 }
 
+// May come before the ring itself: the coverage is kept for it.
 void RingSet::Cover(const RingCoverages& coverages) {
   for (const auto& [ring, coverage] : coverages) {
     coverages_[ring] = coverage;
@@ -37,6 +40,8 @@ void RingSet::Cover(const RingCoverages& coverages) {
   }
 }
 
+// Moves the reader behind what is stored or held already, and frees what is
+// safe.
 void RingSet::Apply(const RingCoverage& coverage, Held* held) {
   RingReader& reader = *held->reader;
   if (!reader.Refresh()) return;
@@ -74,6 +79,7 @@ uint64_t RingSet::unread_bytes() const {
   return bytes;
 }
 
+// Half full: the spool is used early then, before the writer has to drop.
 bool RingSet::under_pressure() const {
   return std::any_of(rings_.begin(), rings_.end(), [](const auto& entry) {
     const RingReader& ring = *entry.second.reader;
@@ -90,6 +96,8 @@ const RingReader* RingSet::definitions() const {
   return found == rings_.end() ? nullptr : found->second.reader.get();
 }
 
+// std::map keeps the order by number: ring 1 belongs to the thread that
+// recorded first.
 std::vector<RingReader*> RingSet::events() {
   std::vector<RingReader*> events;
   for (const auto& [number, ring] : rings_) {
@@ -105,6 +113,8 @@ void RingSet::Release(const Slices& slices) {
   }
 }
 
+// The writers' own counters may be behind what they have published by one
+// record.
 uint64_t RingSet::committed_records() const {
   uint64_t records = 0;
   for (const auto& [number, ring] : rings_) {
@@ -123,6 +133,7 @@ void RingSet::Discard() {
   for (const auto& [number, ring] : rings_) ring.reader->Discard();
 }
 
+// `final`: the process is dead, so nothing changes any more.
 std::vector<v1::RingReport> RingSet::Reports(bool final) const {
   std::vector<v1::RingReport> reports;
   for (const auto& [number, ring] : rings_) {

@@ -37,6 +37,8 @@ std::string Message(const absl::Status& status) {
   return std::string(status.message());
 }
 
+// One JSON object a line, so that scripts can read the outcome of each file
+// while the next one is sent.
 void Print(const std::string& path, const absl::StatusOr<SpoolOwner>& owner,
            std::optional<size_t> batches, const Outcome& outcome) {
   nlohmann::json line = {{"file", path},       {"pid", nullptr},
@@ -76,6 +78,8 @@ std::optional<Outcome> NotLeft(const SpoolVerdict& verdict) {
   return std::nullopt;
 }
 
+// Delivers the files one after the other with the same code as a relay does for
+// orphans.
 class Sender {
  public:
   Sender(std::vector<SpoolPlace> places, std::shared_ptr<grpc::Channel> channel)
@@ -100,6 +104,8 @@ class Sender {
   }
 
  private:
+  // The verdict comes first, because taking a file over locks it and cuts off
+  // its torn end.
   Outcome Send(const std::string& path, const absl::StatusOr<SpoolOwner>& owner,
                size_t* batches) {
     const SpoolVerdict verdict = JudgeSpool(path, owner, std::time(nullptr));
@@ -128,6 +134,8 @@ class Sender {
     }
   }
 
+  // The loop of a relay for a single file: it waits for news, and ends when the
+  // file is delivered, refused or stuck.
   Outcome Deliver(LoadedSpool loaded) {
     // One file has waited for the server: the others would wait as long, each.
     if (!unreachable_.empty()) {
@@ -166,7 +174,8 @@ class Sender {
   std::string unreachable_;  // why, once it is known
 };
 
-// False: the folder is not there, and this has been said.
+// Where to look. False: the folder that was named does not exist, which has
+// been reported.
 bool FindPlaces(const RelayOptions& options, const std::string& folder,
                 std::vector<SpoolPlace>* places) {
   *places = options.spool_places;

@@ -26,9 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the spool files; one a node, where nodes share the folder.
+// The usage file lies beside the spool files. Its name has the boot id, so each
+// node has its own if nodes share the folder.
 constexpr char kUsagePrefix[] = "usage-";
-// Of a node that has started anew since then.
+// A usage file that was not written for this long belongs to a node that has
+// started anew since then, or is gone.
 constexpr std::chrono::hours kOldUsage{30 * 24};
 
 std::string Message(const absl::Status& status) {
@@ -41,6 +43,7 @@ bool IsMemory(int folder) {
          (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
 }
 
+// The training needs the disk, too, so the spool leaves a share of it free.
 absl::Status CheckDisk(const SpoolFolder& folder, uint64_t bytes) {
   struct statvfs disk;
   if (fstatvfs(folder.fd.get(), &disk) != 0) {
@@ -57,7 +60,7 @@ absl::Status CheckDisk(const SpoolFolder& folder, uint64_t bytes) {
                                                    kKeepFreePercent, "% free"));
 }
 
-// Of nodes that are gone, or have another boot id by now.
+// Removes usage files of nodes that are gone or have another boot id by now.
 void RemoveOldUsage(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end;
@@ -83,6 +86,8 @@ SpoolDirectory::SpoolDirectory(std::vector<SpoolPlace> places,
       limit_bytes_(limit_bytes),
       memory_limit_bytes_(limit_bytes) {}
 
+// The folder is chosen when the first batch has to be spooled: most relays
+// never need one.
 absl::StatusOr<std::string> SpoolDirectory::Prepare() {
   if (!chosen_.has_value()) {
     if (absl::Status status = Choose(); !status.ok()) return status;
@@ -90,6 +95,8 @@ absl::StatusOr<std::string> SpoolDirectory::Prepare() {
   return chosen_->path;
 }
 
+// The first place that works is taken: the setting's, then temporary folders,
+// last the home (docs/decisions.md).
 absl::Status SpoolDirectory::Choose() {
   std::string why;
   for (const SpoolPlace& place : places_) {
@@ -116,6 +123,8 @@ absl::Status SpoolDirectory::Choose() {
   return absl::UnavailableError(absl::StrCat("no folder for the spool: ", why));
 }
 
+// O_EXCL and O_NOFOLLOW: a file or a link that is there is never written to. In
+// a shared temporary folder it may be another user's.
 absl::StatusOr<SpoolDirectory::NewFile> SpoolDirectory::CreateFile(
     const std::string& name) {
   constexpr int kNew = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
@@ -140,6 +149,8 @@ absl::StatusOr<SpoolDirectory::NewFile> SpoolDirectory::CreateFile(
   return NewFile{path, std::move(fd)};
 }
 
+// For orphans and for taking over: files may lie in any of the places, also in
+// that of an earlier version.
 std::vector<std::string> SpoolDirectory::Files() const {
   std::vector<std::string> files;
   for (const std::string& folder : SpoolFolders(places_)) {
@@ -161,9 +172,9 @@ std::string SpoolDirectory::Find(const std::string& name) const {
   return "";
 }
 
-// Nodes may share the folder, and each one's limit counts its own files only. A
-// name begins with the boot id, so only files of other boots have to be opened,
-// each one once.
+// Does a file of the folder belong to another node? Nodes may share the folder,
+// and each node's limit counts its own files only. A name begins with the boot
+// id, so only files of other boots are opened, each one once.
 bool SpoolDirectory::IsElsewhere(const std::string& path) {
   const std::string boot = BootId();
   const std::string name = fs::path(path).filename();
@@ -175,6 +186,7 @@ bool SpoolDirectory::IsElsewhere(const std::string& path) {
   return elsewhere_[name] = !host.empty() && host != HostName();
 }
 
+// Counting reads the whole folder, so one relay does it for all, once a period.
 void SpoolDirectory::CountIfDue(std::chrono::seconds period) {
   if (!usage_->MustCount(now_(), period)) return;
   std::vector<std::string> files;
@@ -190,6 +202,8 @@ void SpoolDirectory::CountIfDue(std::chrono::seconds period) {
   RemoveOldUsage(chosen_->path);
 }
 
+// Called before each write. OK: the bytes are counted as taken, and the caller
+// returns what it does not use.
 absl::Status SpoolDirectory::Reserve(uint64_t bytes) {
   if (!usage_.has_value()) {
     return absl::UnavailableError("no folder for the spool");

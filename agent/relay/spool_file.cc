@@ -46,7 +46,8 @@ bool ReadAt(int fd, void* to, size_t bytes, uint64_t offset) {
   return true;
 }
 
-// A Batch is its payload and some slices; a Hello some names.
+// Bounds of what is read into memory: a Batch is its payload and some slices, a
+// Hello some names. A damaged length must not become an allocation.
 constexpr uint64_t kMaxEntryBytes = 2 * kMaxPayloadBytes;
 constexpr uint64_t kMaxHelloBytes = 1u << 20;
 constexpr uint64_t kSearchBytes = 4u << 20;
@@ -63,16 +64,22 @@ std::string Join(const T& header, const std::string& bytes) {
 
 }  // namespace
 
+// The header's first 16 bytes are hashed, too: a damaged number or kind would
+// otherwise pass.
 uint64_t SpoolEntryHash(const SpoolEntryHeader& header,
                         const std::string& payload) {
   return XXH64(payload.data(), payload.size(),
                XXH64(&header, offsetof(SpoolEntryHeader, hash), 0));
 }
 
+// The namespace decides whether the process counts as dead, so it is hashed
+// with the Hello.
 uint64_t SpoolHelloHash(const std::string& hello, uint64_t pid_namespace) {
   return XXH64(hello.data(), hello.size(), pid_namespace);
 }
 
+// Everything is checked before it is used; the file may be damaged, or of a
+// later version.
 absl::StatusOr<SpoolHead> ReadSpoolHead(int fd) {
   SpoolHead head = {};
   SpoolHeader& header = head.header;
@@ -102,6 +109,9 @@ absl::StatusOr<SpoolHead> ReadSpoolHead(int fd) {
   return head;
 }
 
+// The order is header, Hello, then entries. A relay that dies in between leaves
+// a file without a valid beginning, which is set aside after
+// kUnfinishedSpoolAge.
 absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Create(
     SpoolDirectory* directory, const std::string& name,
     const std::string& hello) {
@@ -130,6 +140,8 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Create(
   return file;
 }
 
+// The lock decides who owns the file. It is not waited for: who has it goes on
+// with it.
 absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Open(
     SpoolDirectory* directory, const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
@@ -156,6 +168,8 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Open(
   return file;
 }
 
+// False: damage, or the entry is torn. Both look alike here; Scan tells them
+// apart by what follows.
 bool SpoolFile::ReadEntry(Offset offset, uint64_t end, SpoolEntryHeader* header,
                           std::string* payload) const {
   // Everything in the header is checked before it is added or allocated: it may
@@ -203,6 +217,8 @@ SpoolFile::Offset SpoolFile::FindEntry(Offset offset, uint64_t end,
   return end;
 }
 
+// Reads the file once from front to back. Afterwards end_ lies behind the last
+// whole entry, where the next one is appended.
 SpoolFile::Damage SpoolFile::Scan(const Visitor& visit) {
   Damage damage;
   SpoolEntryHeader header;
@@ -240,6 +256,8 @@ absl::Status SpoolFile::Error(const char* what) const {
       absl::StrCat(path_, ": ", what, ": ", std::strerror(errno)));
 }
 
+// Room is reserved before the write, so that two relays do not exceed the limit
+// together.
 absl::Status SpoolFile::Extend(const std::string& bytes) {
   absl::Status room = directory_->Reserve(bytes.size());
   if (!room.ok()) return room;
@@ -255,6 +273,8 @@ absl::Status SpoolFile::Extend(const std::string& bytes) {
   return absl::OkStatus();
 }
 
+// An entry is complete with its last byte: a relay that dies in between leaves
+// a torn one, whose batch is still in the ring.
 absl::StatusOr<SpoolFile::Offset> SpoolFile::Append(
     SpoolEntryKind kind, uint64_t number, const std::string& payload) {
   SpoolEntryHeader header = {static_cast<uint32_t>(payload.size()),
@@ -280,11 +300,14 @@ absl::StatusOr<std::string> SpoolFile::ReadBatch(Offset offset,
   return payload;
 }
 
+// Written in place, 8 bytes. A relay that dies in between leaves the old or the
+// new cursor.
 void SpoolFile::SetAcknowledged(uint64_t next_batch) {
   WriteAt(fd_.get(), &next_batch, sizeof next_batch,
           offsetof(SpoolHeader, acknowledged));
 }
 
+// Kept at its first bytes, so that the Hello stays for a relay that takes over.
 void SpoolFile::Clear(uint64_t next_batch) {
   if (end_ == begin_) return;
   SetAcknowledged(next_batch);

@@ -28,6 +28,8 @@ absl::Status Unavailable(const std::string& path) {
   return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
 }
 
+// Others may be able to read the folder; they must not be able to put files
+// into it.
 bool IsPrivate(const struct stat& status) {
   return status.st_uid == geteuid() && (status.st_mode & kOthersWrite) == 0;
 }
@@ -49,7 +51,8 @@ void Make(const fs::path& path) {
   if (made.valid()) fchmod(made.get(), S_IRWXU | S_ISVTX | others);
 }
 
-// One folder further down, of which nobody but this user makes anything.
+// Makes and opens one folder further down, which must be this user's alone.
+// `folder` is open, so no link can be put in the way.
 absl::StatusOr<UniqueFd> Enter(const UniqueFd& folder, const std::string& name,
                                const std::string& path) {
   if (mkdirat(folder.get(), name.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -69,6 +72,8 @@ absl::StatusOr<UniqueFd> Enter(const UniqueFd& folder, const std::string& name,
 
 }  // namespace
 
+// A temporary folder itself is not made: if it is missing, the caller tries the
+// next place.
 absl::StatusOr<SpoolFolder> MakeSpoolFolder(const SpoolPlace& place) {
   if (place.kind != SpoolPlace::Kind::kTemporary) Make(place.folder);
   SpoolFolder made = {place.folder,
@@ -96,6 +101,8 @@ absl::StatusOr<SpoolFolder> MakeSpoolFolder(const SpoolPlace& place) {
   return made;
 }
 
+// Other users may have put files into a shared folder; only regular files of
+// this user count.
 void AddSpoolFiles(const std::string& folder, std::vector<std::string>* files) {
   DIR* const list = opendir(folder.c_str());
   if (list == nullptr) return;

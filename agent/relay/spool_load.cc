@@ -14,7 +14,8 @@
 namespace traincheck::agent {
 namespace {
 
-// Takes the entries of a file as a scan shows them.
+// Takes the entries of a file as a scan shows them, and keeps of each batch
+// only where it lies: payloads stay on disk.
 class Taker {
  public:
   explicit Taker(LoadedSpool* loaded) : loaded_(*loaded) {}
@@ -39,6 +40,7 @@ class Taker {
   }
 
  private:
+  // These come after the batches in the file and are sent before them.
   bool TakeDefinitions(const std::string& payload) {
     v1::Batch batch;
     if (!batch.ParseFromString(payload)) return false;
@@ -71,6 +73,7 @@ class Taker {
   uint64_t lowest_ = 0;  // above all numbers so far
 };
 
+// The Hello of the process, as the relay that wrote the file knew it.
 absl::StatusOr<v1::Hello> HelloOf(const SpoolHead& head,
                                   const std::string& path) {
   v1::Hello hello;
@@ -86,6 +89,7 @@ absl::StatusOr<v1::Hello> HelloOf(const SpoolHead& head,
 
 }  // namespace
 
+// Takes the lock; the file is the caller's until it closes or removes it.
 absl::StatusOr<LoadedSpool> LoadSpool(SpoolDirectory* directory,
                                       const std::string& path) {
   auto file = SpoolFile::Open(directory, path);
@@ -122,6 +126,8 @@ absl::StatusOr<SpoolOwner> ReadSpoolOwner(const std::string& path) {
   return SpoolOwner{*std::move(hello), head->header.pid_namespace};
 }
 
+// The name no longer ends in .spool, so no relay looks at the file again, and
+// nothing is deleted.
 std::string SetDamagedAside(const std::string& path) {
   const std::string aside = path + ".damaged";
   return std::rename(path.c_str(), aside.c_str()) == 0 ? aside : path;

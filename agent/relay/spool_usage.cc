@@ -12,16 +12,20 @@
 namespace traincheck::agent {
 namespace {
 
-// No slot says more, whatever lies there: sums do not wrap.
+// No slot counts for more than this, whatever lies there, so that sums do not
+// wrap.
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;
-// Who holds the header's lock does a few reads and writes with it.
+// A relay holds the header's lock for a few reads and writes only.
 constexpr int kLockTries = 50;
 constexpr std::chrono::milliseconds kLockPause{1};
 // Slots that exceed the files by more than this are not believed.
 constexpr uint64_t kMostDoubt = 64u << 20;
 
+// kCannot: this file system has no such locks.
 enum class Taken { kYes, kNo, kCannot };
 
+// Each slot is locked by its own 8 bytes, the header by those at 0. F_OFD locks
+// belong to the open file: the kernel releases them when the relay ends.
 struct flock Range(int16_t type, size_t offset) {
   struct flock range = {};
   range.l_type = type;
@@ -62,8 +66,9 @@ uint64_t Nanoseconds(SpoolUsage::TimePoint time) {
 
 }  // namespace
 
-// Waits for a moment only: a relay that was stopped with the lock delays
-// nobody, and the next count mends what went past it.
+// The lock of the header, for a scope. It is waited for only briefly: a relay
+// that was stopped with the lock delays nobody, and the next count corrects
+// what went past it.
 class SpoolUsage::HeaderLock {
  public:
   HeaderLock(int fd, int tries) : fd_(fd) {
@@ -90,6 +95,7 @@ SpoolUsage::SpoolUsage(int folder, const std::string& name)
   if (fd_.valid()) Join();
 }
 
+// Takes the first slot that no living relay holds.
 void SpoolUsage::Join() {
   Taken taken = Taken::kNo;
   for (size_t i = 0; i < kSlots && taken == Taken::kNo; ++i) {
@@ -106,6 +112,7 @@ void SpoolUsage::Join() {
   PutOwn();
 }
 
+// The file may be short, empty or damaged: what is not there reads as zero.
 SpoolUsage::Table SpoolUsage::Read() const {
   Table table = {};
   [[maybe_unused]] const ssize_t n = pread(fd_.get(), &table, sizeof table, 0);
@@ -114,7 +121,8 @@ SpoolUsage::Table SpoolUsage::Read() const {
   return table;
 }
 
-// A disk that is full keeps the old value, which is about as right.
+// A write that fails, on a full disk, leaves the old value, which is about as
+// right.
 void SpoolUsage::Put(size_t offset, uint64_t value) const {
   [[maybe_unused]] const ssize_t n =
       pwrite(fd_.get(), &value, sizeof value, static_cast<off_t>(offset));
@@ -125,6 +133,7 @@ void SpoolUsage::PutOwn() const {
   Put(offsetof(Table, slots) + slot_ * sizeof(uint64_t), own_);
 }
 
+// The own slot is taken from memory: the file's may be older.
 uint64_t SpoolUsage::Living(const Table& table) const {
   uint64_t bytes = own_;
   for (size_t i = 0; i < kSlots; ++i) {
@@ -133,6 +142,7 @@ uint64_t SpoolUsage::Living(const Table& table) const {
   return bytes;
 }
 
+// Without a file, what this relay counted itself stands for the others.
 uint64_t SpoolUsage::Total() const {
   if (!fd_.valid()) return left_ + own_;
   const Table table = Read();
@@ -149,6 +159,8 @@ void SpoolUsage::Subtract(uint64_t bytes) {
   PutOwn();
 }
 
+// What dead relays had counts as files that are left. Their slots are free for
+// others.
 void SpoolUsage::Sweep(Table* table) const {
   for (size_t i = 0; i < kSlots; ++i) {
     const size_t offset = offsetof(Table, slots) + i * sizeof(uint64_t);
@@ -161,6 +173,7 @@ void SpoolUsage::Sweep(Table* table) const {
   Put(offsetof(Table, left), table->left);
 }
 
+// Moves bytes from "left" to this relay's slot, so that the sum stays as it is.
 void SpoolUsage::Adopt(uint64_t bytes) {
   if (fd_.valid()) {
     const HeaderLock lock(fd_.get(), kLockTries);
@@ -173,6 +186,7 @@ void SpoolUsage::Adopt(uint64_t bytes) {
   Add(bytes);
 }
 
+// The reverse of Adopt: the file stays when its relay ends.
 void SpoolUsage::Leave(uint64_t bytes) {
   if (fd_.valid()) {
     const HeaderLock lock(fd_.get(), kLockTries);
@@ -182,6 +196,7 @@ void SpoolUsage::Leave(uint64_t bytes) {
   Subtract(bytes);
 }
 
+// True for one relay in a period; it counts the files of the folder.
 bool SpoolUsage::MustCount(TimePoint now, std::chrono::seconds period) {
   const uint64_t now_ns = Nanoseconds(now);
   const uint64_t period_ns = Nanoseconds(TimePoint(period));
@@ -205,6 +220,8 @@ bool SpoolUsage::MustCount(TimePoint now, std::chrono::seconds period) {
   return true;
 }
 
+// The sum of the files is the truth; "left" becomes what the living slots do
+// not explain.
 void SpoolUsage::Counted(uint64_t bytes) {
   left_ = Less(bytes, own_);
   if (!fd_.valid()) return;

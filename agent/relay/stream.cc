@@ -33,7 +33,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeRelayChannel(
 
 namespace {
 
-// gRPC's words where it breaks a stream off, in place of the daemon's own.
+// How gRPC's own message begins when it breaks a stream off; the daemon's
+// messages never begin so.
 constexpr absl::string_view kBrokenOff = "Received RST_STREAM";
 
 // A daemon's gRPC that is short of memory breaks streams off with the code that
@@ -50,12 +51,13 @@ absl::Status ToStatus(const grpc::Status& status) {
 
 }  // namespace
 
-// The reactor. It holds itself until OnDone, the loop's IngestStream holds it
-// too. While the loop may still write, the call has a hold, so that a write
-// is legal even when the stream is already broken.
+// The reactor of one call. It holds itself until OnDone, and the loop's
+// IngestStream holds it, too. While the loop may still write, the call has a
+// hold, so that a write is legal even if the stream is already broken.
 class IngestStream::Call final
     : public grpc::ClientBidiReactor<v1::IngestRequest, v1::IngestReply> {
  public:
+  // Runs on the loop's thread.
   static std::shared_ptr<Call> Start(
       const std::shared_ptr<grpc::Channel>& channel, const v1::Hello& hello,
       std::function<void()> wake) {
@@ -76,7 +78,8 @@ class IngestStream::Call final
        std::function<void()> wake)
       : stub_(v1::Ingest::NewStub(channel)), wake_(std::move(wake)) {}
 
-  // The loop's side.
+  // Everything up to OnWriteDone runs on the loop's thread, what follows on
+  // gRPC's threads. The mutex guards what both use; nothing waits under it.
   News TakeNews() {
     bool readable;
     News news;
@@ -98,6 +101,7 @@ class IngestStream::Call final
     return held_ && readable_ && !writing_;
   }
 
+  // REQUIRES: writable(). gRPC reads request_ until OnWriteDone.
   void Send(v1::IngestRequest request) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -107,6 +111,8 @@ class IngestStream::Call final
     StartWrite(&request_);
   }
 
+  // The stream is over for the loop. The call may go on for a while and then
+  // destroys itself.
   void Abandon() {
     context_.TryCancel();
     DropHold();
@@ -147,6 +153,8 @@ class IngestStream::Call final
   }
 
  private:
+  // A newer message replaces an older one that the loop has not seen: cursors
+  // and plans only grow.
   void NoteReply() {
     if (reply_.has_welcome()) {
       news_.welcome = std::move(*reply_.mutable_welcome());
@@ -157,6 +165,7 @@ class IngestStream::Call final
     }
   }
 
+  // Only the loop's thread comes here, so held_ needs no lock.
   void DropHold() {
     if (std::exchange(held_, false)) RemoveHold();
   }

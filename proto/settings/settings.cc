@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 64;  // of a value
 
+// Not std::tolower, which depends on the program's locale.
 std::string Lower(std::string_view name) {
   std::string lower(name);
   for (char& c : lower) {
@@ -38,6 +39,7 @@ std::string NotAllowed(const std::string& name, std::string_view value,
          "\": write " + AllowedValues(setting);
 }
 
+// A misspelt setting would otherwise be ignored without a word.
 std::string Unknown(const std::string& name, const std::string& nearest) {
   return "unknown setting " + name + "; did you mean " + nearest + "?";
 }
@@ -75,6 +77,8 @@ std::string CheckLine(const SettingsLine& line) {
 
 }  // namespace
 
+// "": done. A wrong setting turns the agent off as a whole: no part of the
+// settings is used.
 std::string Settings::Load(const char* const* environment,
                            const std::string& site_file) {
   std::string wrong = LoadEnvironment(environment);
@@ -91,6 +95,8 @@ std::string Settings::Load(const char* const* environment,
   return wrong;
 }
 
+// Every variable with the agent's prefix has to be a setting. kForeignPrefix is
+// left to tests.
 std::string Settings::LoadEnvironment(const char* const* environment) {
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry = *environment;
@@ -108,6 +114,8 @@ std::string Settings::LoadEnvironment(const char* const* environment) {
   return "";
 }
 
+// `named_by` leads the message if the file cannot be read: the user has to know
+// who named it.
 std::string Settings::LoadFile(const std::string& path,
                                const std::string& named_by) {
   std::string text;

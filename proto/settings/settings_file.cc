@@ -29,7 +29,9 @@ bool IsNothingOrComment(std::string_view text) {
          (text[0] == ' ' && WithoutSpaces(text)[0] == '#');
 }
 
-// `text` begins with a quote. "": done.
+// `text` begins with a quote. "": done; else what is wrong. Escapes are not
+// read, so a backslash in double quotes, which YAML takes for the begin of an
+// escape, is refused.
 std::string ParseQuoted(std::string_view text, std::string* value) {
   const char quote = text[0];
   const size_t end = text.find(quote, 1);
@@ -59,7 +61,8 @@ std::string ParsePlain(std::string_view text, std::string* value) {
   return "";
 }
 
-// `text`: a line that is neither empty nor a comment.
+// `text` is a line that is neither empty nor a comment. The format is a part of
+// YAML that means the same to every YAML reader.
 std::string ParseLine(std::string_view text, SettingsLine* line) {
   if (text[0] == ' ') return "lines are not indented here";
   const size_t colon = text.find(':');
@@ -103,6 +106,7 @@ class File {
 
 }  // namespace
 
+// A key that stands twice is refused: YAML readers differ in which one holds.
 std::string ParseSettings(std::string_view text,
                           std::vector<SettingsLine>* lines) {
   for (int number = 1; !text.empty(); ++number) {
@@ -130,6 +134,8 @@ std::string ParseSettings(std::string_view text,
   return "";
 }
 
+// A pipe or a device in the place of the file must neither block the start of
+// the training nor fill its memory.
 std::string ReadSettingsFile(const std::string& path, std::string* text) {
   const File file(path);
   if (file.fd() < 0) return std::strerror(errno);

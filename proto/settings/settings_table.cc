@@ -10,7 +10,9 @@ namespace {
 
 using Kind = SettingKind;
 
+// What the daemon takes as a run's id (agent/capture/run_name.h).
 constexpr size_t kMaxRunBytes = 128;
+// Nine digits fit into 32 bits, eighteen into 64.
 constexpr size_t kMaxWholeDigits = 9;
 constexpr size_t kMaxByteDigits = 18;
 
@@ -136,6 +138,7 @@ bool IsBytes(std::string_view value) {
   return number <= std::numeric_limits<unsigned long long>::max() >> shift;
 }
 
+// Five digits at most, as the caller has checked.
 bool IsPort(std::string_view value) {
   unsigned port = 0;
   for (const char digit : value) {
