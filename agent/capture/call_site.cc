@@ -161,8 +161,9 @@ uint32_t CallSites::OfCaller() {
   return 0;
 }
 
-// Tells apart from where in the program something is reached, for hooks that
-// keep what they know by place. It writes no record and defines no site.
+// Distinguishes the places of the program from which something is reached, for
+// hooks that keep what they know by place. It writes no record and defines no
+// site.
 uint64_t CallSites::Place(std::string_view torch) {
   uint64_t place = 0;
   PyFrameObject* frame = PyEval_GetFrame();  // borrowed

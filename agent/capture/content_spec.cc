@@ -131,8 +131,8 @@ bool SetContent(PyObject* spec, Function* function) {
     content->reads_attributes = ReadsAttributes(*content);
     facts.tells_return = content->returns;
   }
-  // Nothing was told and nothing is: another definition would only give the
-  // function another number.
+  // Calls had no content before and have none now: another definition would
+  // only give the function another number.
   if (function->content == nullptr && content == nullptr) return true;
   function->facts = std::move(facts);
   function->content = std::move(content);

@@ -82,8 +82,8 @@ void RecordScalar(uint32_t object, StatePoint point, uint16_t group,
   thread->Append(record, RecordType::kScalar);
 }
 
-// Marks are rare, and so they are also when the relay and the definitions are
-// looked after.
+// Marks are rare enough that the relay and the definitions are looked after at
+// each of them.
 void RecordMark(MarkKind kind, uint32_t object, uint64_t value) {
   ThreadRecorder* thread = CurrentThread();
   if (thread == nullptr) return;

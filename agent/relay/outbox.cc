@@ -267,7 +267,7 @@ void Outbox::DropFirst() {
   NoteProgress();
 }
 
-// Each batch that is done with passes through here exactly once: its ring
+// Takes away the front batch, which is stored, refused or not needed: its ring
 // space, its share of the credit and the books are settled.
 void Outbox::PopFront() {
   const Held& front = held_.front();

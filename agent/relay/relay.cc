@@ -41,8 +41,8 @@ Relay::Relay(const RelayOptions& options, int listener, int terminate)
 }
 
 // The loop of the whole program: one thread that polls, gives each process a
-// turn, and ends when nothing is left. A channel that cannot be made does not
-// end it, because records can still be spooled.
+// turn, and ends when nothing is left. A default socket whose folder belongs to
+// another user does not end it, because records can still be spooled.
 absl::Status Relay::Run() {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
       MakeRelayChannel(options_.server, options_.files);

@@ -168,8 +168,8 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Open(
   return file;
 }
 
-// False: damage, or the entry is torn. Both look alike here; Scan tells them
-// apart by what follows.
+// False: damage, or the entry is torn. Both look alike here; Scan
+// distinguishes them by what follows.
 bool SpoolFile::ReadEntry(Offset offset, uint64_t end, SpoolEntryHeader* header,
                           std::string* payload) const {
   // Everything in the header is checked before it is added or allocated: it may
