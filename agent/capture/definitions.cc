@@ -229,7 +229,8 @@ bool Definition::Commit(RecordType type) {
   // use tries again.
   if (!complete_ || size == 0) return false;
   if (!all_.Put(buffer_.get(), size, keep_)) return false;
-  // Times are told as differences: one that was not committed must not count.
+  // Times are recorded as differences: a record that was not committed must not
+  // count.
   all_.last_us_ = now_us;
   return true;
 }

@@ -100,8 +100,8 @@ void SetUpAgent(const AgentSetup& setup) {
 
 ProcessRecorder* ProcessRecorder::GetIfMade() { return g_fork_page.process; }
 
-// Made at the first record and not at import: a process that imports torch and
-// trains nothing gets no rings and no relay.
+// The recorder is made when something is recorded first, not at import: until
+// then a process has no rings and no relay.
 ProcessRecorder* ProcessRecorder::Get() {
   if (g_fork_page.process != nullptr) return g_fork_page.process;
   if (!Recording() || g_setup == nullptr) return nullptr;
@@ -164,7 +164,7 @@ void ProcessRecorder::SetOwner(uint32_t owner_pid) {
 }
 
 // A process learns late what it is: a worker is known only when its loop
-// begins. The ProcessDef is written again, and readers take the last one.
+// begins. The ProcessDef is then written again.
 void ProcessRecorder::SetKind(ProcessKind kind, uint32_t worker_id,
                               uint32_t owner_pid,
                               std::optional<uint64_t> pass_seed) {
@@ -243,7 +243,7 @@ ThreadRecorder* ProcessRecorder::NewThread() {
   RingWriter* writer = rings_.back().get();
   threads_.push_back(
       std::make_unique<ThreadRecorder>(writer, definitions_.get()));
-  // The others were told when the tables became blocked.
+  // The other rings were stopped when the tables became blocked.
   writer->Refuse(definitions_->blocked());
   link_.HandOver(writer);
   return threads_.back().get();

@@ -90,8 +90,8 @@ int RunInner(void* argument) {
   _exit(127);
 }
 
-// The child in between ends at once, so that the relay is adopted by init and
-// is no child of the training.
+// The child in between ends as soon as the relay's program runs, so that the
+// relay is adopted by init and is not a child of the training.
 int RunOuter(void* argument) {
   Launch& launch = *static_cast<Launch*>(argument);
   // The exit signal matters to whoever adopts the relay. Memory is shared,

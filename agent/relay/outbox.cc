@@ -99,8 +99,8 @@ std::optional<RingCoverages> Outbox::Resume(const v1::Welcome& welcome) {
   } else if (next_batch == 0 || !welcome.rings().empty()) {
     coverages = Rebase(welcome);
   } else if (first) {
-    // A server that does not tell positions, and batches of a relay before
-    // this one: the spool's numbers say what it has.
+    // The server sends no positions, and there are batches of a relay before
+    // this one: the spool's numbers say what the server has.
     const uint64_t stored = std::min(next_batch, adopted_sequence_);
     while (!held_.empty() && held_.front().sequence < stored) PopFront();
   }

@@ -47,7 +47,7 @@ absl::StatusOr<UniqueFd> MakeSealed(const std::string& bytes) {
 absl::Status PlanTable::Put(const std::string& run,
                             const v1::PlanChange& change) {
   const auto held = plans_.find(run);
-  // Each process of the run is told of it by its own stream.
+  // Each stream of the run hears of the same plan.
   if (held != plans_.end() &&
       held->second.message.version >= change.version()) {
     return absl::OkStatus();

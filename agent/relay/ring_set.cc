@@ -140,9 +140,9 @@ std::vector<v1::RingReport> RingSet::Reports(bool final) const {
     RingCounters counters = ring.reader->counters();
     // A writer that was killed may have published a record that it had not
     // counted. Of a ring that was read from its first byte to its head the
-    // records that were read are the truth. A count that the server has told
-    // does not include what it misses, so it stands only where it differs from
-    // the writer's by that one record.
+    // records that were read are the truth. A count that came from the
+    // server does not include what the server misses, so it is used only if it
+    // differs from the writer's by that one record.
     const uint64_t committed = counters.committed_records;
     const bool counts_alike = committed <= ring.records_read + 1 &&
                               ring.records_read <= committed + 1;

@@ -20,8 +20,9 @@ class Taker {
  public:
   explicit Taker(LoadedSpool* loaded) : loaded_(*loaded) {}
 
-  // False: what no relay appends there. An entry's checksum does not tell
-  // where it belongs, and the server's cursor counts by these numbers.
+  // False: no relay appends such an entry there. An entry's checksum does not
+  // show where the entry belongs, and the server's cursor counts by these
+  // numbers.
   bool Take(const SpoolEntryHeader& header, SpoolFile::Offset offset,
             const std::string& payload) {
     if (header.kind == static_cast<uint32_t>(SpoolEntryKind::kDefinitions)) {
