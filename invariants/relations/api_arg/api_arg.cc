@@ -13,6 +13,8 @@ namespace traincheck {
 
 namespace {
 
+// Two forms share the word "distinct": only the one across workers has the key
+// "across".
 const Relation* FormOf(const nlohmann::json& parameters) {
   const nlohmann::json& is = Member(parameters, "is");
   if (is == "equal") return ArgEqual();

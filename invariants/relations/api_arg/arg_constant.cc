@@ -19,7 +19,7 @@ namespace traincheck {
 
 namespace {
 
-// Arguments with more values in one run are data, no settings.
+// An argument with more values in one run is data, not a setting.
 constexpr size_t kMostValues = 3;
 
 struct ArgSpec {
@@ -74,14 +74,14 @@ bool SaysWhat(const nlohmann::json& value) {
   return !value.is_number() || value == 0 || value == 1;
 }
 
-// What counts is the share that it drops, of which there is a fact
-// (call.effective_dropout_p), whatever its flags are.
+// Rules on dropout go by the share that is dropped, of which there is a fact
+// (call.effective_dropout_p), whatever the flags of the call are.
 bool IsDropout(const FunctionInfo& function) {
   return !function.roles.empty() && function.roles.back() == "dropout";
 }
 
-// Of recurrent layers the flag turns on the dropout between them, which most do
-// not have.
+// The flag "train" of a recurrent layer turns on the dropout between its
+// layers, which most models do not have: the flag then changes nothing.
 bool IsFlagOfDropout(const FunctionInfo& function,
                      const std::string& argument) {
   static const auto* const kRecurrent = new std::set<std::string>{
@@ -147,9 +147,12 @@ class ArgumentValuesSeen : public ProcessObserver {
   };
 
   static void Add(const ArgSpec& spec, HypothesisSet* out) {
+    // A rule is learned for each value that says what is done; one value of an
+    // argument may be such and another one not (0 and 0.1).
     if (!SaysWhat(spec.value)) return;
-    // A text names a way of many; a mode matters by what follows from it, and
-    // rules on dropout go by that.
+    // A text names one of several ways to do something, which another program
+    // may do in another way. A mode matters by what follows from it, and rules
+    // on dropout go by that.
     const bool general = spec.function.IsGeneral() && !spec.value.is_string() &&
                          spec.argument != "training";
     const Scope scope = general ? Scope::kGeneral : Scope::kExperiment;
@@ -232,7 +235,8 @@ void ArgsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   const CallValue* told = arguments.Find(rule.spec.argument);
   std::optional<nlohmann::json> value;
   if (told) value = PlainValue(*told);
-  // What is told and cannot be named is another value as well.
+  // A value that was recorded and that no rule can name (a tensor, an object)
+  // is another value as well.
   const bool holds = value && *value == rule.spec.value;
   Seen& seen = seen_[rule.index];
   if (told && !holds) seen.other_since = true;

@@ -60,7 +60,8 @@ absl::StatusOr<DistinctSpec> DistinctSpec::Parse(
   return reader.Finish(spec);
 }
 
-// What may be meant to be done once to each tensor: whatever overwrites it.
+// Functions that may be meant to be called once for each tensor: those that
+// overwrite it.
 bool Overwrites(const FunctionInfo& function) {
   return function.category.text() == "initialiser" ||
          (!function.roles.empty() && function.roles.back() == "initialiser") ||
@@ -68,6 +69,8 @@ bool Overwrites(const FunctionInfo& function) {
           function.category.text() == "operation");
 }
 
+// For each pair of a call and a call inside it: was a tensor overwritten twice
+// in one of these windows, and did one of them hold several tensors?
 class DistinctTensorsSeen : public ProcessObserver {
  public:
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
@@ -126,6 +129,8 @@ class DistinctTensorsSeen : public ProcessObserver {
     bool several = false;  // some window had more than one tensor
   };
 
+  // Both flags only ever rise, so that one window with the same tensor twice
+  // rules the pair out for the whole run.
   void See(Open& around, const Inner& inner, uint64_t storage) {
     std::set<uint64_t>& storages = around.storages[inner];
     Twice& twice = seen_[{around.function, inner.first, inner.second}];
@@ -174,8 +179,8 @@ class DistinctInProcess : public ProcessObserver {
     if (open.empty() || open.back().call.number != call.number) return;
     const Window window = std::move(open.back());
     open.pop_back();
-    // What an exception cut short says nothing. A tensor that came twice before
-    // was told at once.
+    // A window that an exception cut short says nothing. A tensor that came
+    // twice before was reported at once.
     if (outcome == CallOutcome::kRaised) return;
     for (const auto& [place, tensors] : window.tensors) {
       // One tensor cannot come twice, so there is nothing to decide.
@@ -183,6 +188,8 @@ class DistinctInProcess : public ProcessObserver {
       Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
       // Each tensor could have come again.
       verdict.trials = static_cast<uint32_t>(tensors.sites.size());
+      // A tensor that was not recorded, or a call that was missed, may have
+      // been the second one with the same memory.
       const std::string missed =
           tensors.missed > 0
               ? NotRecordedWords("the tensor",
@@ -246,8 +253,8 @@ class DistinctInProcess : public ProcessObserver {
     Verdict verdict = NewVerdict(facts, RuleAt(place).index, /*object=*/0);
     MarkViolated(facts, call, &verdict);
     Finding& finding = verdict.finding;
-    // Both lines are needed to see the mistake, and only one of them is that of
-    // the call that is told.
+    // The mistake shows only from both lines, and the call of this verdict has
+    // just the second one.
     AddOnce(facts.definitions().Site(first), &finding.sites);
     AddOnce(spec.within.text, &finding.apis);
     finding.expected = "each tensor once";

@@ -58,6 +58,8 @@ class ArgumentsSeen : public ProcessObserver {
   }
 
  private:
+  // Only the last value is kept: whether a second one ever came is all that is
+  // asked.
   struct Seen {
     bool any = false;
     bool several = false;

@@ -23,7 +23,7 @@ namespace traincheck {
 
 namespace {
 
-// Values of one fact with more of them in one run are data, no settings.
+// A fact that has more values in one run is data, not a setting.
 constexpr size_t kMostValues = 3;
 
 struct FactSpec {
@@ -49,6 +49,9 @@ struct FactSpec {
                                         const std::string& path);
 };
 
+// Rules on an optimizer take no precondition. Rules on calls go by the stage
+// and the mode of gradients, and rules on loaders by what the loader is read
+// for.
 const std::vector<const Fact*>& FactSpec::Facts() const {
   using List = std::vector<const Fact*>;
   static const auto* const kNone = new List;
@@ -76,6 +79,8 @@ absl::StatusOr<FactSpec> FactSpec::Parse(const nlohmann::json& parameters,
   return reader.Finish(spec);
 }
 
+// A call of any kind may ask for a fact of the loader that its thread is
+// reading, but only a step names an optimizer.
 FactSubject SubjectOf(const ProcessFacts& facts, const Call& call) {
   FactSubject subject;
   subject.facts = &facts;
@@ -104,9 +109,9 @@ const std::vector<FactCandidate>& Candidates() {
       // Some models sample when they are evaluated (a VAE its latents).
       {FindFact("call.rng_advanced"), category("forward"), Scope::kExperiment,
        false},
-      // Who evaluates without gradients in training mode may do so on purpose
-      // (a teacher, Monte Carlo dropout); in evaluation mode nobody asks for
-      // it.
+      // A program that evaluates without gradients in training mode may do so
+      // on purpose (a teacher, Monte Carlo dropout). In evaluation mode no
+      // program asks for dropout.
       {FindFact("call.eval_dropout_p"),
        {Level::kRole, "dropout"},
        Scope::kGeneral,
@@ -133,8 +138,9 @@ const std::vector<FactCandidate>& Candidates() {
   return *kCandidates;
 }
 
-// Not all functions of the category are recorded under every plan: then the
-// rule is of each one that was called.
+// A plan records functions by name. Where it does not record the whole category
+// anyway, a rule is made for each function that was called, so that the plan of
+// the rule names the function.
 bool IsOfEachFunction(const FunctionMatch& match) {
   return match.level == Level::kCategory && !IsAlwaysRecorded(match.text);
 }
@@ -167,6 +173,8 @@ class FactsOfCallsSeen : public ProcessObserver {
   }
 
  private:
+  // Called at both ends of a call: each fact is read at the end at which it is
+  // known, as the rule will be judged.
   void See(const ProcessFacts& facts, const Call& call, bool at_end) {
     if (!call.function || !OpensWindow(call)) return;
     for (const size_t place : Of(call)) {
@@ -201,12 +209,14 @@ class FactsOfCallsSeen : public ProcessObserver {
 
   static void Add(const FactCandidate& candidate, const FunctionInfo* function,
                   const nlohmann::json& value, HypothesisSet* out) {
+    // A candidate with a value of its own is a rule only if the run had exactly
+    // this value. The text "" stands for none (no autocast region).
     if (candidate.value.is_null() ? value == "" : value != candidate.value) {
       return;
     }
     FunctionMatch match = candidate.calls;
     if (IsOfEachFunction(match)) {
-      // A general rule names no function of one program's own.
+      // A rule for other programs cannot name a function of one program.
       if (!function || !absl::StartsWith(function->name, "torch.")) return;
       match = {Level::kName, function->name};
     }
@@ -268,7 +278,8 @@ class FactsOfCalls : public ProcessObserver {
     const FactValue value = wanted.fact->read(subject);
     const bool holds = value == wanted.value;
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
-    // What calls of one step have in common is seen once.
+    // Calls of one step mostly have the fact in common, so only the first of
+    // them is a trial.
     const auto [last, first] = steps_.try_emplace(rule.index, verdict.step);
     verdict.varied = first || last->second != verdict.step;
     last->second = verdict.step;

@@ -39,6 +39,8 @@ std::string ValueWords(const Values& values) {
   return words;
 }
 
+// One rule for a function with all its traits, because a set with a rule for
+// each argument would have hundreds of them (docs/decisions.md).
 struct UsageSpec {
   static constexpr bool kIsHabit = true;
   static constexpr bool is_structure() { return true; }
@@ -73,6 +75,8 @@ std::string UsageSpec::Describe() const {
 void UsageSpec::AddNeeds(CaptureNeeds* needs) const {
   PlannedCall& content = needs->Calls(function.text);
   for (const auto& [trait, values] : traits) {
+    // A plan asks for a whole argument: "dims[0].dtype" and "dims.length" both
+    // come with "dims".
     const std::string argument = ArgumentOfTrait(trait);
     content.autograd |= trait.ends_with(kGradTrait);
     if (argument == kResultTrait) {
@@ -120,8 +124,8 @@ absl::StatusOr<UsageSpec> UsageSpec::Parse(const nlohmann::json& parameters,
   return reader.Finish(spec);
 }
 
-// Calls of the user's own functions, and of those of torch.nn that are given
-// settings. What a step's own functions are given shows elsewhere.
+// The user's own functions, and those of torch.nn that are given settings.
+// Other rules look at what the functions of the training step are given.
 bool IsSubject(const FunctionInfo& function) {
   const std::string_view name = function.name;
   if (name.empty()) return false;
@@ -130,7 +134,9 @@ bool IsSubject(const FunctionInfo& function) {
          (name.starts_with("torch.nn.modules.") && name.ends_with(".forward"));
 }
 
-// Is the call one of a training's own forward?
+// Evaluations are left out because a program may call its functions otherwise
+// there. A backward repeats calls of the forward (checkpointing). Unknown: the
+// stage is not known behind a gap.
 Tri IsConcerned(const ProcessFacts& facts, const Call& call) {
   if (call.Is(CallFlag::kInsideBackward)) return Tri::kNo;
   const char* stage = facts.stage();
@@ -148,6 +154,8 @@ class UsagesSeen : public ProcessObserver {
     Function& function = seen_[call.function_id];
     ++function.calls;
     const std::optional<int64_t> step = facts.clock().known_step();
+    // A step that is not known does not count, so a clock that has lost its
+    // place never makes up the five steps.
     if (step && step != function.last_step) ++function.steps;
     function.last_step = step;
     for (const auto& [trait, value] : UsageOf(call, facts.definitions())) {
@@ -172,6 +180,8 @@ class UsagesSeen : public ProcessObserver {
         // In the order of names, so that runs of one program drop the same
         // traits.
         if (spec.traits.size() == kMostTraits) break;
+        // The values of an unsettled trait are left out, and the other traits
+        // still make a rule.
         if (seen.IsSettled(function.calls)) spec.traits[trait] = seen.values;
       }
       if (!spec.traits.empty()) {
@@ -244,7 +254,9 @@ class UsagesOfProcess : public ProcessObserver {
   RulesOfFunctions<UsageRule> concerned_;
 };
 
-// Of what is no tensor now, the argument's own value says so.
+// Was the argument recorded, as something that is not a tensor? Then
+// "input.dtype" is missing because there is none, and not because it was not
+// recorded.
 bool SaysThatItIsNone(const Usage& usage, const std::string& trait) {
   const auto own = usage.find(OwnerOfTrait(trait));
   return own != usage.end() && own->second != kTensor;
@@ -256,6 +268,8 @@ void UsagesOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   std::vector<std::string> seen;
   std::string missing;
   for (const auto& [trait, values] : rule.spec.traits) {
+    // All differences are collected, because one wrong argument often shows in
+    // several traits (dtype and dimensions).
     const auto told = usage.find(trait);
     if (told != usage.end()) {
       if (values.contains(told->second)) continue;

@@ -53,6 +53,8 @@ struct WorkersSpec {
   static void AddNeeds(CaptureNeeds*) {}
 };
 
+// Generators have records at forwards, too. This point is that of a worker that
+// is about to fetch for the first time.
 bool IsStart(const StateEvent& event) {
   return event.point == StatePoint::kWorkerInit && event.variable &&
          event.variable->kind == VariableKind::kGenerator;
@@ -80,6 +82,8 @@ class GeneratorsSeen : public ProcessObserver {
 struct Pass {
   std::string host;
   uint32_t owner = 0;
+  // The start time of the owner, which tells it from an earlier process with
+  // the same pid.
   uint64_t owner_ticks = 0;
   uint64_t seed = 0;
   std::optional<uint64_t> step;
@@ -104,6 +108,8 @@ struct Owner {
   void Fields(Archive& archive) { archive(host, pid, start_ticks, rank); }
 };
 
+// Copied when the owner ends, because its facts go then and its workers may
+// still be unjudged.
 Owner OwnerOf(const ProcessFacts& facts) {
   const ProcessInfo& process = facts.definitions().process();
   return {process.host, process.pid, process.start_ticks, facts.rank()};
@@ -130,7 +136,8 @@ class WorkersOfRun : public RunObserver {
 
   void Fields(Archive& archive) override {
     archive(passes_, judged_, ended_);
-    // Those that have ended and were kept all the same.
+    // AddProcess was called for every process that is kept, also for those that
+    // have ended.
     for (const auto& [number, owner] : ended_) going_on_.erase(number);
   }
 
@@ -183,6 +190,8 @@ class WorkersOfRun : public RunObserver {
   }
 
   void JudgeAll(bool ended) {
+    // Asked at each batch that any process fetches, so it must cost nothing as
+    // long as no worker waits.
     if (!some_wait_ && !ended) return;
     some_wait_ = false;
     std::vector<Key> keys;

@@ -11,10 +11,12 @@ namespace {
 
 constexpr char kObject[] = "an object";
 constexpr char kLengthTrait[] = ".length";
+// Settings are short tuples (a kernel size, the dimensions of a permute). Of a
+// longer list only the length and the first elements are compared.
 constexpr size_t kMostElements = 4;
 
-// Containers count under their own name, too; what they hold are traits of
-// their own (AddElements).
+// An argument of a kind that rules cannot name. Containers count as such under
+// their own name; what they hold are traits of their own (AddElements).
 bool IsObject(const CallValue& value) {
   return value.Get<ObjectValue>() || value.Get<OtherValue>() ||
          !value.elements.empty();
@@ -42,8 +44,8 @@ void AddValue(const std::string& name, const CallValue& value, Usage* usage) {
   }
 }
 
-// A container: how long it is, and its first elements, one level down. Sizes
-// and dimensions are given as such.
+// A container: its length and its first elements, one level down. A function
+// that takes sizes or dimensions is given them as a container.
 void AddElements(const std::string& name, const CallValue& value,
                  Usage* usage) {
   if (value.elements.empty()) return;

@@ -9,6 +9,8 @@ namespace traincheck {
 
 namespace {
 
+// Parameters of neither form go to *equal*, whose Parse reports the wrong key
+// with its path.
 const Relation* FormOf(const nlohmann::json& parameters) {
   const bool bound = Member(parameters, "is") == "at_most";
   return bound ? OutputBound() : OutputEqual();

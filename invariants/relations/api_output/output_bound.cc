@@ -93,6 +93,8 @@ std::optional<int64_t> NumberOf(const CallValue* value) {
   return whole;
 }
 
+// Tries every number that a user's function is given as a bound for every
+// growth of its result, and keeps the pairs that held in each call.
 class OutputSizesSeen : public ProcessObserver {
  public:
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
@@ -111,8 +113,8 @@ class OutputSizesSeen : public ProcessObserver {
     for (const CallArgument& bound : told.all) {
       const auto most = NumberOf(&bound.value);
       if (!most || *most < 1) continue;
-      // Each number may be the bound of each growth. Those that are not are
-      // passed in some call, or never reached.
+      // Each number may be the bound of each growth. A number that is not one
+      // is passed in some call, or never reached.
       for (const CallArgument& over : told.all) {
         for (uint64_t d = 0; d < tensor->sizes.size(); ++d) {
           const auto before = SizeOf(&over.value, d);
@@ -199,7 +201,8 @@ class BoundsOfProcess : public ProcessObserver {
     }
     const int64_t grown = *after - *before;
     const auto last = last_.find(rule.index);
-    // Calls that grow alike again and again say little of the bound.
+    // Calls that all grow by the same length say little of the bound: an equal
+    // growth is not a trial.
     verdict.varied = last != last_.end() && last->second != grown;
     last_[rule.index] = grown;
     if (grown > *most) {

@@ -48,7 +48,7 @@ struct OutputSpec {
     if (!is_autocast()) content.arguments.insert(argument);
   }
   // How many rows a function gives back is how the program is written. The type
-  // under autocast is not: torch decides it.
+  // under autocast is not: it is up to torch.
   bool is_structure() const { return !is_autocast(); }
   // The region, or that rows were given, says when it applies.
   static std::vector<const Fact*> Facts() { return {}; }
@@ -100,7 +100,9 @@ std::optional<uint64_t> RowsGiven(const CallValue* value) {
   return list ? value->length : std::nullopt;
 }
 
-// Does an argument have another type than the result? Then the call has cast.
+// Does an argument have another type than the result? Then the call has cast. A
+// function that ignores autocast returns the type of its inputs, which may be
+// that of the region by accident.
 bool HasCast(const ToldArguments& arguments, const TensorValue& result) {
   for (const CallArgument& argument : arguments.all) {
     const auto* tensor = argument.value.Get<TensorValue>();
@@ -124,6 +126,8 @@ class OutputsSeen : public ProcessObserver {
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     std::vector<Open>& open = open_[call.ring];
     if (HasCategory(call, CallCategory::kForward)) {
+      // At any depth: what such a call returns is up to a module inside it
+      // (Collect).
       for (Open& around : open) around.has_module = true;
     }
     open.push_back({call.number, false});
@@ -163,7 +167,7 @@ class OutputsSeen : public ProcessObserver {
       if (seen.autocast == Held::kAlways && !seen.has_modules) {
         Add({match, ""}, out);
       }
-      // Of torch's functions, which rows go through is up to their caller.
+      // Which rows go through a function of torch is up to its caller.
       if (match.IsGeneral()) continue;
       for (const auto& [argument, held] : seen.rows) {
         if (held == Held::kAlways) Add({match, argument}, out);
@@ -271,7 +275,8 @@ void OutputsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
   std::optional<std::string> region;
   if (tensor && rule.spec.is_autocast()) {
     region = RegionDtype(facts, call, *tensor);
-    // Outside of all regions, or in a disabled one, the rule says nothing.
+    // Outside of all regions, or in a disabled one, the rule does not apply to
+    // the call.
     if (region == "") return;
   }
   Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
@@ -297,7 +302,9 @@ void OutputsOfProcess::JudgeDtype(const ProcessFacts& facts, const Call& call,
     return MarkUnknown("the autocast region is not known on " + facts.Name(),
                        verdict);
   }
-  // A result that has the type of what came in says nothing to the learner.
+  // A result that has the type of the inputs says nothing to the learner. The
+  // checker does not read `varied`, so the arguments are decoded for the
+  // learner alone.
   verdict->varied = judged_->sink->wants_examples() &&
                     HasCast(ArgumentsOf(call, facts.definitions()), result);
   if (result.dtype == *wanted) return;

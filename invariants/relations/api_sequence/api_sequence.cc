@@ -25,7 +25,8 @@ using Judged = JudgedRules<SequenceRule>;
 struct Progress {
   uint32_t seen = 0;  // bits of positions
   bool told = false;  // the order was broken
-  // Of what was called in between, for the learner, which is never saved.
+  // Hash of what was called in between. Only the learner reads it, and a
+  // learner is never saved.
   uint64_t between = 0;
   uint32_t last_site = 0;  // of the last call that was in order
 
@@ -86,7 +87,8 @@ class OrderInProcess : public ProcessObserver {
   // Rules by place in their list, with the position in their sequence.
   using Stations = std::vector<std::pair<size_t, uint32_t>>;
 
-  // Is what was restored of rules, and of positions, that there are?
+  // A snapshot is bytes from a file: each place must be one of the rules, and
+  // each bit a position in its list, before both are used as indices.
   bool Fit(const Threads& threads) const {
     for (const auto& [ring, rules] : threads) {
       for (const auto& [place, progress] : rules) {
@@ -106,8 +108,8 @@ class OrderInProcess : public ProcessObserver {
     return window == SequenceWindow::kStep ? in_step_ : in_run_;
   }
 
-  // A call is judged only where it is such a station at all: a forward that
-  // trains, an outermost step.
+  // The cache is by function, but whether a call is a station depends on the
+  // call, too: a forward must train and a step must be outermost.
   const Stations& Find(const Call& call) {
     static const auto* const kNone = new Stations;
     if (!call.function || !StationOf(call)) return *kNone;
@@ -183,8 +185,8 @@ class OrderInProcess : public ProcessObserver {
   }
 
   // The context of a window: what was called between the first and the last of
-  // a rule's functions, in its order. Costs each outermost call the open rules
-  // of its thread, for the learner alone.
+  // the functions of a rule, in its order. Each outermost call costs the open
+  // rules of its thread; only the learner pays.
   void NoteBetween(const Call& call) {
     const auto [name, added] = names_.try_emplace(call.function_id);
     if (added) name->second = StableHash(call.function->name);
@@ -208,7 +210,8 @@ class OrderInProcess : public ProcessObserver {
     in_step_.clear();
   }
 
-  // Those whose order was not broken.
+  // Gives a verdict for the orders that were not broken. A window in which
+  // nothing was missed is a pass.
   void CloseAll(const ProcessFacts& facts, SequenceWindow kind,
                 const StepWindow& window, const std::string& cut,
                 Threads* threads) {

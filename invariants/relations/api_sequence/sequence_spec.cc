@@ -11,14 +11,16 @@ namespace {
 constexpr char kStep[] = "step";
 constexpr char kRun[] = "run";
 
-// What a program says with any of their functions.
+// Categories of which any function will do: a program that swaps one for
+// another of them means the same.
 bool IsStationByCategory(const std::string& category) {
   static const auto* const kCategories =
       new std::set<std::string>{"backward", "zero_grad"};
   return kCategories->count(category) > 0;
 }
 
-// What each of their functions says for itself.
+// Categories whose functions each mean something else, so that a station is one
+// of them and not the category.
 bool IsStationByName(const std::string& category) {
   static const auto* const kCategories =
       new std::set<std::string>{"load",
@@ -38,8 +40,10 @@ bool IsStationByName(const std::string& category) {
   return kCategories->count(category) > 0;
 }
 
-// The most general class whose method it is: of a scheduler any will do. Words
-// that methods share are too wide, they put its making beside its steps.
+// The most general class whose method the function is (a role that contains a
+// dot), so that a rule on one scheduler holds for all. Single words that
+// methods share are too wide: with them the construction of a scheduler and its
+// steps would be one station.
 FunctionMatch BroadestMethod(const FunctionInfo& function) {
   FunctionMatch match{Level::kName, function.name};
   for (const std::string& role : function.roles) {
@@ -64,7 +68,8 @@ std::optional<FunctionMatch> StationOf(const Call& call) {
     return FunctionMatch{Level::kCategory, category};
   }
   if (!IsStationByName(category)) return std::nullopt;
-  // A step may call that of its base class.
+  // An optimizer's step may call the step of its base class, which is not a
+  // step of its own.
   if (category == "optimizer_step" && !call.Is(kOutermost)) return std::nullopt;
   return BroadestMethod(*call.function);
 }

@@ -73,13 +73,15 @@ class CountsOfProcess : public ProcessObserver {
   }
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
-    // First: a call that begins a step or a pass counts to it.
+    // The window is closed first: a call that begins a step or a pass counts
+    // for the new one.
     Advance(facts);
     const auto& concerned = known_.Of(call);
     for (const size_t place : concerned.inner) Count(call, place);
     if (concerned.windows.empty()) return;
     CountedCall open{call, facts.gaps(), facts.recorded().now(), {}};
-    // Each has an entry from the start: where no call follows, 0 is judged.
+    // Each rule has an entry from the start, so that a window without any call
+    // is judged with the count 0.
     for (const size_t place : concerned.windows) open.counts[place];
     open_[call.ring].push_back(std::move(open));
   }
@@ -91,7 +93,8 @@ class CountsOfProcess : public ProcessObserver {
     if (open.empty() || open.back().call.number != call.number) return;
     const CountedCall window = std::move(open.back());
     open.pop_back();
-    // An exception ends a call early, and calls that did not come are no error.
+    // An exception ends a call early, and calls that it has cut off are not an
+    // error.
     if (outcome == CallOutcome::kRaised) return;
     for (const auto& [place, count] : window.counts) {
       std::string missed = outcome == CallOutcome::kUnknown
@@ -127,8 +130,8 @@ class CountsOfProcess : public ProcessObserver {
     }
   }
 
-  // Asked also where calls were counted: a count is right only if none was
-  // missed.
+  // Why calls of the function may be missing from the window. Asked also where
+  // calls were counted: a count is right only if no call was missed.
   template <typename Window>
   std::string Missed(const ProcessFacts& facts, size_t place,
                      const Window& window) {
@@ -136,6 +139,9 @@ class CountsOfProcess : public ProcessObserver {
                                window.recorded, window.gaps);
   }
 
+  // Closes the step and the pass that the clock has left, before anything of
+  // the event is counted. Must run at every event that may move the clock, or
+  // calls would be counted for the window before.
   void Advance(const ProcessFacts& facts) {
     if (steps_.Advance(facts)) {
       const StepWindow& closed = steps_.closed();
@@ -189,7 +195,9 @@ class CountsOfProcess : public ProcessObserver {
   static void Violate(const ProcessFacts& facts, const CountSpec& spec,
                       const Ended& ended, Verdict* verdict) {
     const Counted& count = ended.count;
-    // The last of too many, else where it should have been.
+    // The finding points to the last of too many calls, or else to the call in
+    // which the function should have been called. A step or a pass has no such
+    // call.
     Call call;
     call.function_id = count.function;
     call.site = count.site;

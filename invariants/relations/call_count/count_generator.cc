@@ -12,8 +12,7 @@ namespace traincheck {
 
 namespace {
 
-// Windows by how often something was called in them; few counts, or none are
-// kept.
+// How many windows had which count, as long as the counts are few.
 class Histogram {
  public:
   void Add(uint64_t count, uint64_t windows = 1) {
@@ -23,7 +22,8 @@ class Histogram {
     many_ = windows_.size() > kMostCounts;
     if (many_) windows_.clear();
   }
-  // Of so many windows, those not added had none.
+  // `all` windows were looked at. Those that were not added are windows in
+  // which the function was not called, because Add is called only where it was.
   std::set<uint64_t> Counts(uint64_t all) const {
     std::set<uint64_t> counts;
     uint64_t added = 0;
@@ -62,8 +62,9 @@ class CallCountsSeen : public ProcessObserver {
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     Advance(facts);
     std::vector<CallWithChildren>& open = open_[call.ring];
-    // Calls of the loop itself. What the backward's engine calls on its own
-    // thread has a parent there.
+    // Only calls of the training loop itself. A call that the backward's engine
+    // makes on its own thread has no open call there, but a parent on the
+    // loop's thread.
     if (open.empty() && call.parent_number == 0) ++in_step_[call.function_id];
     // Direct calls only: what a child calls in its turn is a count of the
     // child.

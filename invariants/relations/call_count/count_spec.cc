@@ -7,6 +7,8 @@ namespace {
 constexpr char kStep[] = "step";
 constexpr char kEpoch[] = "epoch";
 
+// "per" is a text for a step or a pass, and an object for the call of another
+// function, so its type is looked at before it is read.
 void ReadPer(JsonReader* reader, CountSpec* spec) {
   const nlohmann::json& per = reader->Any("per");
   if (per == kStep || per == kEpoch) {
@@ -29,6 +31,8 @@ void ReadCounts(JsonReader* reader, CountSpec* spec) {
   const nlohmann::json& counts = reader->Array("counts");
   if (!counts.is_array()) return;
   for (const nlohmann::json& count : counts) {
+    // The text comes from a user: get<uint64_t>() would turn a negative number
+    // or a fraction into another count without an error.
     if (!count.is_number_integer() || count < 0) {
       reader->Fail("counts", "not a list of counts");
       return;

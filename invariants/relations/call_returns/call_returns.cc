@@ -27,7 +27,8 @@ namespace traincheck {
 namespace {
 
 constexpr uint64_t kSecond = 1000000;  // us
-// Of lines that have made few calls: they may be compiling.
+// The least time that a line with few calls gets from a deadlock rule: its
+// first calls may be compiling.
 constexpr uint64_t kFirstCalls = 60 * kSecond;
 constexpr char kLabel[] = "standstill";
 
@@ -64,6 +65,7 @@ struct ReturnsSpec {
     return usual.count() >= known_from;
   }
   uint64_t LeastUs() const { return seconds * kSecond; }
+  // How long a call from this line may take before it is late.
   uint64_t LimitUs(const CallDurations& usual) const {
     // A line that is slow as a rule (a loader that reads from afar) gets more
     // time, and none gets less than `seconds`.
@@ -122,6 +124,8 @@ class Judged {
   const std::vector<ReturnsRule> rules;
 
  private:
+  // The listener of LateCalls. It runs inside the event of the rank that
+  // completes the picture, which need not be the rank that is to blame.
   void Tell(size_t index, const Standstill& found) {
     Verdict verdict;
     verdict.rule = index;
@@ -209,6 +213,8 @@ class ReturnsOfProcess : public ProcessObserver {
 
   static Line LineOf(const Call& call) { return {call.function_id, call.site}; }
 
+  // Each rule has its own LateCalls (Judged), and each of them counts who has
+  // begun what. REQUIRES: the process has a rank.
   void Share(const ProcessFacts& facts, const SharedCall& call) {
     for (LateCalls& late : judged_->all_late()) {
       late.Begin(facts.attempt(), *facts.rank(), facts.world(), call);
@@ -228,6 +234,8 @@ class ReturnsOfProcess : public ProcessObserver {
 
   void Judge(const ProcessFacts& facts) {
     for (OpenCall* open : calls_.Waiting(facts)) {
+      // Both times are of this process's machine. now_us() never goes back, so
+      // the difference does not wrap.
       const uint64_t waited = facts.now_us() - open->since_us;
       for (size_t i = 0; i < judged_->rules.size(); ++i) {
         const ReturnsRule& rule = judged_->rules[i];
@@ -267,6 +275,9 @@ class ReturnsOfProcess : public ProcessObserver {
     judged_->sink()->OnVerdict(verdict);
   }
 
+  // A pass for each rule and kind of call that came back in the step: without
+  // passes a rule that was never broken would look like one that had no
+  // occasion.
   void CloseStep(const ProcessFacts& facts) {
     if (!steps_.Advance(facts)) return;
     const StepWindow& closed = steps_.closed();
@@ -295,8 +306,11 @@ class ReturnsOfProcess : public ProcessObserver {
 
   Judged* const judged_;
   OpenCalls calls_;
+  // Durations of calls that returned, by line: a program has few lines, and
+  // each takes bounded memory.
   std::map<Line, CallDurations> usual_;
-  // Kinds of calls that came back in this step; 0: of no shared kind.
+  // Kinds of calls that came back in the open step, which give a pass each when
+  // the step closes; 0: of no shared kind.
   std::set<uint64_t> returned_;
   StepWindows steps_;
 };
@@ -321,7 +335,8 @@ class ReturnsOfRun : public RunObserver {
   Judged judged_;
 };
 
-// What is too long follows from no run: nothing is learned.
+// How long is too long follows from no run: the rules are built in, and nothing
+// is learned.
 class NothingSeen : public ProcessObserver {
  public:
   void Collect(const ProcessDefinitions& definitions,

@@ -6,7 +6,8 @@ namespace traincheck {
 
 namespace {
 
-// What ranks that wait for each other have in common.
+// Deadlocks have one unit of their own: the ranks may wait in calls of
+// different kinds.
 constexpr uint64_t kDeadlockUnit = 0;
 
 // Of a sorted list of pairs: the place of the first one from `kind` on.
@@ -45,6 +46,9 @@ bool LateCalls::Misses(const Attempt& attempt, const SharedCall& call) {
   });
 }
 
+// Keeps `late` small, and keeps a call that is merely slow from being proved a
+// standstill: a call from which a member came back in time can return, and one
+// from which all came back is over.
 void LateCalls::Forget(Attempt* attempt, const SharedCall& call) {
   const auto found = attempt->late.find({call.kind, call.number});
   if (found == attempt->late.end()) return;
@@ -63,6 +67,8 @@ void LateCalls::Forget(Attempt* attempt, const SharedCall& call) {
   if (returned == call.ranks.size()) attempt->late.erase(found);
 }
 
+// Ranks come in any order, so what is known of a call grows with each Begin and
+// each OnLate, and each of them may complete the picture.
 void LateCalls::Begin(uint32_t attempt, int32_t rank, int32_t world,
                       const SharedCall& call) {
   Attempt& here = attempts_[attempt];
@@ -103,6 +109,8 @@ void LateCalls::OnLate(uint32_t attempt, int32_t rank, int32_t world,
   TellIfDeadlock(attempt, &here);
 }
 
+// The call stays in `late`: the other members that wait in it go on being late,
+// and Forget decides when it is over.
 void LateCalls::Return(uint32_t attempt, int32_t rank) {
   Attempt& here = attempts_[attempt];
   here.ranks[rank];
@@ -118,6 +126,8 @@ void LateCalls::EndRank(uint32_t attempt, int32_t rank,
   if (deadlock_) TellIfDeadlock(attempt, &here);
 }
 
+// Reports a late call with where every member stands. Called again whenever a
+// member joins in, so the report grows until all members are in it.
 void LateCalls::TellLate(uint32_t number, Attempt* attempt,
                          const SharedCall& call) {
   const auto late = attempt->late.find({call.kind, call.number});

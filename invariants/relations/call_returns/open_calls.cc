@@ -14,7 +14,9 @@ namespace traincheck {
 
 namespace {
 
-// A process says how many ranks there are, and is not believed everything.
+// The world size comes from a record, so a process could name any number, and
+// the list of ranks has that many entries. A larger world shares no calls of
+// training.
 constexpr int32_t kMostRanks = 1 << 16;
 
 bool IsCollective(const Call& call) {
@@ -31,8 +33,8 @@ bool IsOfTraining(const Call& call) {
          !call.Is(kInsideBackward);
 }
 
-// What blocks on other ranks or on workers of a loader. Other calls compute,
-// and take as long as they take.
+// Calls that block on other ranks or on workers of a loader. Other calls
+// compute, and take as long as they take.
 bool Waits(const Call& call) {
   return IsCollective(call) || IsOfTraining(call) ||
          HasCategory(call, CallCategory::kLoaderNext);
@@ -78,7 +80,7 @@ void OpenCalls::End(const ProcessFacts& facts, const Call& call) {
   std::vector<OpenCall>& thread = threads_[call.ring];
   if (!Find(call)) return;
   thread.pop_back();
-  // The call around it is the innermost one again: it waits from now on.
+  // The call around it is the innermost one again, and its time begins anew.
   if (!thread.empty() && thread.back().waits) Wait(facts, &thread.back());
 }
 
@@ -89,6 +91,8 @@ OpenCall* OpenCalls::Find(const Call& call) {
   return innermost.number == call.number ? &innermost : nullptr;
 }
 
+// Starts the time of a call anew: at its begin, and each time that a call
+// inside it has ended, because the thread has shown that it goes on.
 void OpenCalls::Wait(const ProcessFacts& facts, OpenCall* open) const {
   open->since_us = facts.now_us();
   open->timed = times_.Of(facts, open->call.ring);
@@ -113,6 +117,8 @@ const SharedCall* OpenCalls::SetCollective(const ProcessFacts& facts,
                                            const CollectiveEvent& event) {
   OpenCall* open = event.call ? Find(*event.call) : nullptr;
   if (!open || !event.info || event.info->ranks.size() < 2) return nullptr;
+  // Made once for each group (kind 0: not yet), because sorting and hashing a
+  // thousand ranks at each collective would be most of the cost.
   SharedCall& group = groups_[event.group];
   if (group.kind == 0) {
     group.ranks = event.info->ranks;

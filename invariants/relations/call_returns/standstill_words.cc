@@ -11,6 +11,8 @@ namespace traincheck {
 
 namespace {
 
+// In one sentence. A thousand ranks are in few places, and the rarest of them
+// are named first.
 constexpr size_t kMostPlaces = 4;
 
 std::string LastPart(const std::string& name) {
@@ -41,6 +43,8 @@ struct RanksInPlace {
   }
 };
 
+// Groups the ranks by what is to be said of them, so that the text does not
+// grow with the number of ranks.
 std::vector<RanksInPlace> PlacesOf(const Standstill& standstill) {
   // By their words: ranks of which the same is to be said are one place.
   std::map<std::string, RanksInPlace> places;
@@ -76,7 +80,9 @@ void AddCall(const LateCall& call, Finding* finding) {
       &finding->evidence);
 }
 
-// "rank 0 is in step 12, ranks 1, 2 are in step 13"; "": all are in one.
+// "rank 0 is in step 12, ranks 1, 2 are in step 13"; "": all are in one. Ranks
+// in one function look alike otherwise, although one of them has made fewer
+// steps.
 std::string StepWords(const Standstill& standstill) {
   std::map<int64_t, std::vector<int32_t>> steps;
   for (const auto& [rank, call] : standstill.late) {

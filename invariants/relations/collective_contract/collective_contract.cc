@@ -23,6 +23,8 @@ namespace {
 
 enum class What { kOperation, kTensors, kRoot, kSplits };
 
+// A row for each thing that the members of a group agree on: its name in a
+// rule, what a finding calls the values, and the rule in English.
 struct WhatWords {
   What what;
   const char* name;
@@ -45,6 +47,7 @@ constexpr WhatWords kWhats[] = {
      "that the peer expects."},
 };
 
+// Each value of What has a row.
 const WhatWords& WordsOf(What what) {
   return *std::find_if(std::begin(kWhats), std::end(kWhats),
                        [what](const WhatWords& w) { return w.what == what; });
@@ -130,8 +133,8 @@ struct CollectiveSpec {
       if (what == What::kRoot) continue;
       for (const char* splits : kSplits) content.arguments.insert(splits);
     }
-    // They bring nothing that is compared, and have a place in the order all
-    // the same.
+    // These bring nothing that is compared here, and have a place in the order
+    // of collectives all the same.
     needs->Calls(kModule + std::string("barrier"));
     needs->Calls(kModule + std::string("all_gather_object"));
     needs->Calls(kModule + std::string("all_to_all"));
@@ -149,6 +152,8 @@ std::optional<std::string> Brought(const ProcessFacts& facts, const Call& call,
   const std::string& name = call.function->name;
   if (what == What::kOperation) return LastPart(name);
   const Operation* operation = FindOperation(name);
+  // Splits are compared by pairs of members (AddExchanges), and a function
+  // without a row asks for nothing but its place in the order.
   if (!operation || what == What::kSplits) return std::nullopt;
   const char* argument =
       what == What::kTensors ? operation->tensor : operation->root;
@@ -178,6 +183,9 @@ bool IsComparable(const CollectiveEvent& event) {
          event.call->function;
 }
 
+// A rule is made for each thing that some collective of the run asked its
+// members to agree on. All are general: torch.distributed demands them of every
+// program.
 class CollectivesSeen : public ProcessObserver {
  public:
   void OnCollective(const ProcessFacts& facts,
@@ -237,6 +245,8 @@ class CollectivesOfProcess : public ProcessObserver {
     const auto brought = Brought(facts, *event.call, what, &window.unknown);
     if (!brought && window.unknown.empty()) return;  // nothing to agree on
     if (brought) {
+      // A window without a value is added as well if `unknown` says why: it
+      // tells the comparison that this member did make the collective.
       window.values.push_back(
           ValueOf(facts, *event.call, WordsOf(what).compared, *brought));
     }
@@ -259,7 +269,8 @@ class CollectivesOfProcess : public ProcessObserver {
   void AddExchanges(const ProcessFacts& facts, const CollectiveEvent& event,
                     size_t rule, const RankWindow& of_group) {
     const int32_t rank = *facts.rank();
-    // Two members may belong to several groups.
+    // Two members may belong to several groups, each of which counts its own
+    // collectives. The ordinal keeps their windows apart.
     const auto group = static_cast<uint32_t>(StableHash(
         RankWords(of_group.ranks) + "#" + std::to_string(of_group.ordinal)));
     for (const Exchange& exchange :

@@ -34,7 +34,8 @@ std::string PartOf(const ToldArguments& told, const char* tensor_name,
   const CallValue* given = told.Find(tensor_name);
   const auto* tensor = given ? given->Get<TensorValue>() : nullptr;
   if (!tensor || tensor->sizes.empty()) return "";
-  // torch asks for equal parts where no splits are given.
+  // Without splits torch cuts the tensor into equal parts. `members` is not 0:
+  // a group of fewer than two is not compared.
   return std::to_string(tensor->sizes[0] / members) + " rows";
 }
 
@@ -53,6 +54,8 @@ std::string ElementOf(const ToldArguments& told, const char* list_name,
 std::vector<Exchange> ExchangesOf(const Call& call,
                                   const ProcessDefinitions& definitions,
                                   const ProcessGroupInfo& group, int32_t rank) {
+  // all_to_all_single cuts one tensor along its rows, all_to_all takes a list
+  // with a tensor for each member.
   const bool single = call.function->name == kSingle;
   if (!single && call.function->name != kLists) return {};
   const ToldArguments told = ArgumentsOf(call, definitions);

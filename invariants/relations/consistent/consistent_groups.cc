@@ -79,7 +79,7 @@ struct GroupSpec {
   }
 };
 
-// What this optimizer step shows of its variables, for every group.
+// Which variables showed a value at which point in which kind of group.
 class GroupsSeen : public StateBlocks {
  public:
   void OnDefinition(const ProcessFacts& facts, RecordType type,
@@ -102,6 +102,8 @@ class GroupsSeen : public StateBlocks {
         spec.role = info->ClassRole();
         role = {spec.ToJson(), "a role says it of all"};
         Add(spec, has_all, {}, out);
+        // The rule on the variable alone follows, with the role as the broader
+        // one.
         spec.role.clear();
       }
       spec.variable = info->FullName();
@@ -197,7 +199,8 @@ class GroupsOfProcess : public StateBlocks {
     }
   }
 
-  // Those that are about the variable: names are compared once.
+  // The rules that are about the variable. Each name is compared with all rules
+  // once and not at each step.
   const std::vector<const GroupRule*>& RulesOf(uint32_t variable,
                                                const VariableInfo& info) {
     const auto [found, added] = rules_of_.try_emplace(variable);
@@ -208,7 +211,8 @@ class GroupsOfProcess : public StateBlocks {
     return found->second;
   }
 
-  // Of the group of this kind that the process is in; null: there is none.
+  // The ranks of the group of this kind that the process is in; null: it is in
+  // none.
   const std::vector<int32_t>* RanksOf(const ProcessFacts& facts,
                                       const GroupKind& kind) {
     for (const RankGroup& group : groups_.Of(facts)) {

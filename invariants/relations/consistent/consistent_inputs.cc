@@ -47,7 +47,7 @@ struct GivenInputs {
   WriterParts given_by;            // the call of the wrapper
 };
 
-// Looks for equal values where RankComparison looks for different ones.
+// Looks for equal values, while RankComparison looks for different ones.
 class InputsComparison : public JoinedRanks {
  public:
   explicit InputsComparison(RuleSink* sink) : sink_(sink) {}
@@ -84,8 +84,8 @@ class InputsComparison : public JoinedRanks {
 
  private:
   void OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) override {
-    // Early windows are those in which values differ, which is what this rule
-    // asks for.
+    // A window is early if values differ before all ranks are in, and differing
+    // values are what this rule asks for.
     if (window.early) return;
     // Groups of ranks with equal inputs, found without comparing each pair.
     std::map<uint64_t, Ranks> by_digest;

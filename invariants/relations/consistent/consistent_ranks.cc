@@ -44,6 +44,8 @@ struct ReplicaSpec {
   }
 };
 
+// A hypothesis for each kind of state that was recorded of variables with
+// evidence of replication, at the points at which it was.
 class ReplicasSeen : public StateBlocks {
  public:
   void Collect(const ProcessDefinitions& definitions,
@@ -98,6 +100,8 @@ class ReplicasOfProcess : public StateBlocks {
   std::map<StateSpec, std::vector<size_t>> rules_;  // indices
 };
 
+// Hands the values of one state of one block to the comparison, as a window for
+// each replica group.
 void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
                             const StateSpec& spec,
                             const std::vector<size_t>& rules) {
@@ -107,6 +111,8 @@ void ReplicasOfProcess::Add(const ProcessFacts& facts, const StateBlock& block,
   for (const BlockEntry& entry : block.entries) {
     const VariableInfo* info = facts.definitions().Variable(entry.variable);
     const ReplicaGroupInfo* group = ComparableGroup(facts, entry.variable);
+    // Variables without evidence of replication (sharded ones) may rightly
+    // differ.
     if (!info || info->kind != spec.kind || !group) continue;
     RankWindow& window = windows[&group->ranks];
     const std::optional<uint64_t> value = ValueOf(spec, entry);

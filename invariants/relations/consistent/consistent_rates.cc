@@ -74,7 +74,8 @@ class RatesOfProcess : public ProcessObserver {
  public:
   explicit RatesOfProcess(RankRules<RatesSpec>* judged) : judged_(judged) {}
 
-  // Its rates stand in the records when it begins, its clock is that before.
+  // The rates of the step were recorded when it began, and its clock does not
+  // count the step before this call has returned.
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
     if (IsOptimizerStep(call) && outcome == CallOutcome::kReturned &&
@@ -95,6 +96,8 @@ void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
   // Without the optimizer's own count the step cannot be aligned with those of
   // other ranks.
   if (!index || !optimizer) return;
+  // A window for each replica group: parameter groups of one optimizer may be
+  // replicated over different ranks (experts).
   std::map<const std::vector<int32_t>*, RankWindow, PointedRanksLess> windows;
   for (const auto& [key, variables] : facts.definitions().holds()) {
     if (key.first != step.object) continue;

@@ -27,6 +27,8 @@ class ReturnsSeen : public ProcessObserver {
     if (HasCategory(call, CallCategory::kForward)) return;
     const auto result = ResultOf(call, facts.definitions());
     if (!result) return;
+    // A tensor without a digest cannot be compared, and a rule on it would be
+    // unknown in each window.
     const auto* tensor = result->Get<TensorValue>();
     const bool told = result->Get<int64_t>() || result->Get<double>() ||
                       (tensor && tensor->digest);

@@ -52,6 +52,8 @@ struct UpdatesSpec {
   }
 };
 
+// The number as it lies in memory. It goes into a hash that is only compared
+// within one check, so the order of the bytes does not matter.
 std::string Bytes(uint64_t value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
@@ -104,7 +106,8 @@ class UpdatesOfProcess : public StateBlocks {
   };
 
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
-    // They come in this order, with nothing between them.
+    // The two blocks of a step come in this order with nothing between them, so
+    // `before_` is not saved.
     if (block.point == StatePoint::kPreStep) before_ = block;
     if (block.point != StatePoint::kPostStep) return;
     const Optimizer* optimizer = facts.ownership().Find(block.object);
@@ -195,8 +198,8 @@ UpdatesOfProcess::Updates UpdatesOfProcess::UpdatesOf(
     const auto given =
         Given(facts, before, one.variable,
               facts.optimizer_books().LearningRate(after.object, one.group));
-    // It got no gradient that is known, so the rule says nothing of it,
-    // whatever became of its data.
+    // The parameter got no gradient that is known. Whatever became of its data,
+    // the rule does not ask about it.
     if (!given) continue;
     const std::string name =
         facts.definitions().Variable(one.variable)->FullName();
@@ -233,13 +236,14 @@ std::optional<uint64_t> UpdatesOfProcess::Given(
   std::string parts =
       Bytes(*entry->second->data) + Bytes(gradient->second.digest);
   for (const uint64_t size : info->shape) parts += Bytes(size);
-  // An optimizer may have none.
+  // An optimizer may have no rate.
   uint64_t bits = 0;
   if (rate) std::memcpy(&bits, &*rate, sizeof bits);
   return StableHash(parts + Bytes(bits));
 }
 
-// It follows from what an optimizer is: a built-in rule, which no run teaches.
+// The rule follows from what an optimizer is: it is built in, and no run
+// teaches it.
 class UpdatesSeen : public ProcessObserver {
  public:
   void Collect(const ProcessDefinitions& definitions,

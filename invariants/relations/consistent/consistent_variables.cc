@@ -56,7 +56,7 @@ struct PairSpec {
     return a + " and " + b +
            " hold equal values whenever an optimizer step ends.";
   }
-  // Two names say when it applies.
+  // The two names say when the rule applies.
   static std::vector<const Fact*> Facts() { return {}; }
   void AddNeeds(CaptureNeeds* needs) const {
     needs->State(kParameters, "post_step");
@@ -65,8 +65,8 @@ struct PairSpec {
 };
 using PairRule = SpecRule<PairSpec>;
 
-// Of what the optimizer keeps, single numbers count steps, which is equal for
-// all and means nothing.
+// A single number that the optimizer keeps counts steps, is equal for all
+// parameters and means nothing.
 bool IsComparable(const ProcessFacts& facts, const BlockEntry& entry) {
   const VariableInfo* info = facts.definitions().Variable(entry.variable);
   if (!info || !entry.data) return false;
@@ -75,7 +75,8 @@ bool IsComparable(const ProcessFacts& facts, const BlockEntry& entry) {
 }
 
 // Parts the variables of an optimizer by their digests, block after block:
-// what is in one class at the end was equal in every block.
+// variables that are in one class at the end were equal in every block. Costs a
+// block its entries, where a comparison of all pairs would cost their square.
 class Partition {
  public:
   void Add(const ProcessFacts& facts, const StateBlock& block) {
@@ -152,8 +153,7 @@ class PairsSeen : public StateBlocks {
 
  private:
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
-    // A block in which values are missing would part variables for ever that
-    // are equal.
+    // A block in which values are missing would part equal variables for good.
     if (block.point != StatePoint::kPostStep || !block.broken.empty()) return;
     partitions_[block.object].Add(facts, block);
   }
@@ -167,6 +167,8 @@ class PairsOfProcess : public StateBlocks {
  public:
   explicit PairsOfProcess(const Judged* judged) : judged_(judged) {
     for (const PairRule& rule : judged->rules) {
+      // Most variables are in no rule: these names keep them out of the map of
+      // each step.
       names_.insert(rule.spec.a);
       names_.insert(rule.spec.b);
     }

@@ -26,6 +26,8 @@ struct Of {
   const char* words;
 };
 
+// The kinds of state that rules compare. Gradients of buffers and of optimizer
+// state do not exist.
 constexpr Of kOfs[] = {
     {VariableKind::kParameter, false, "parameter.data", "parameters"},
     {VariableKind::kParameter, true, "parameter.grad",
@@ -92,9 +94,11 @@ StateSpec ReadStateSpec(JsonReader* reader) {
     spec.grad = entry.grad;
     found = true;
   }
-  // Reading goes on: behind the first error, which Finish tells, getters give
-  // empty values.
+  // Reading goes on: after the first error, which Finish returns, the reader
+  // gives empty values.
   if (!found) reader->Fail("of", "not a kind of state of this version");
+  // A point that the agent does not record for this kind of state would make a
+  // rule that is never decided, so it is an error here.
   spec.point = PointFromName(reader->String("point"));
   if (spec.point == StatePoint::kNone) {
     reader->Fail("point", "not a state point on which rules stand");

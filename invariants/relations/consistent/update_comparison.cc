@@ -14,7 +14,8 @@ namespace {
 // until it ends. Ranks that keep replicas equal are never so far apart.
 constexpr uint64_t kMostWaiting = 1024;
 
-// Each parameter has these values in a ReplicaWindow, beside each other.
+// The three values of a parameter lie beside each other in a ReplicaWindow.
+// These are their offsets.
 enum Kind : uint32_t { kGiven, kAfter, kGradAtStep, kKinds };
 
 using Members = ReplicaMembers;
@@ -39,7 +40,9 @@ bool AllEqual(const Members& members, uint32_t number) {
          });
 }
 
-// Names of the parameters with evidence of replication.
+// Names of the parameters with evidence of replication: data, gradient, rate
+// and shape are equal on all ranks, so each optimizer must make the same of
+// them.
 std::vector<uint32_t> Replicated(const Members& members) {
   std::vector<uint32_t> names;
   // What the first member lacks is not shown by all, so its values are enough.
@@ -104,7 +107,8 @@ void UpdateComparison::Add(const ProcessFacts& facts, size_t rule,
   join_.Add(unit, *facts.rank(), window.index, std::move(joined));
 }
 
-// What differs early may be without evidence: all ranks have to be in.
+// Windows that differ early are left aside: evidence of replication needs all
+// ranks.
 void UpdateComparison::OnJudged(const ReplicaUnit& unit,
                                 const JudgedWindow& window) {
   if (window.early) return;

@@ -21,7 +21,8 @@ namespace traincheck {
 
 namespace {
 
-// A smaller number may be anything.
+// A smaller number may be anything, and equal the number of steps of a short
+// run by accident.
 constexpr int64_t kLeastTotal = 5;
 
 struct TotalSpec {
@@ -91,7 +92,8 @@ class TotalsSeen : public ProcessObserver {
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     if (call.content.empty() || !call.function || many_.count(call.function_id))
       return;
-    // What is called in each step announces nothing.
+    // A function that is called again and again (more than three times)
+    // announces nothing.
     std::map<std::string, int64_t>& told = told_[call.function_id];
     if (++calls_[call.function_id] > 3) {
       many_.insert(call.function_id);
@@ -167,7 +169,7 @@ class TotalsOfProcess : public ProcessObserver {
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
     for (const TotalRule& rule : judged_->rules) {
       const auto declared = declared_.find(rule.index);
-      // Where nothing was announced the rule has no window.
+      // A rule whose function was not called has no window.
       if (declared != declared_.end()) {
         Judge(facts, end, rule, declared->second);
       }
@@ -176,6 +178,8 @@ class TotalsOfProcess : public ProcessObserver {
   void Fields(Archive& archive) override { archive(steps_, declared_); }
 
  private:
+  // What the last call of a rule's function has announced, kept until the
+  // process ends.
   struct Declared {
     std::optional<int64_t> total;
     uint32_t function = 0;
