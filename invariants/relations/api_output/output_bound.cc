@@ -199,6 +199,8 @@ class BoundsOfProcess : public ProcessObserver {
                   &verdict);
       return judged_->sink->OnVerdict(verdict);
     }
+    // A result that is shorter than the input is a pass: the rule is about
+    // growth alone.
     const int64_t grown = *after - *before;
     const auto last = last_.find(rule.index);
     // Calls that all grow by the same length say little of the bound: an equal

@@ -46,9 +46,8 @@ bool LateCalls::Misses(const Attempt& attempt, const SharedCall& call) {
   });
 }
 
-// Keeps `late` small, and keeps a call that is merely slow from being proved a
-// standstill: a call from which a member came back in time can return, and one
-// from which all came back is over.
+// Keeps `late` small: a call from which a member came back in time can return
+// and proves nothing, and a call from which all came back is over.
 void LateCalls::Forget(Attempt* attempt, const SharedCall& call) {
   const auto found = attempt->late.find({call.kind, call.number});
   if (found == attempt->late.end()) return;
@@ -67,8 +66,8 @@ void LateCalls::Forget(Attempt* attempt, const SharedCall& call) {
   if (returned == call.ranks.size()) attempt->late.erase(found);
 }
 
-// Ranks come in any order, so what is known of a call grows with each Begin and
-// each OnLate, and each of them may complete the picture.
+// Ranks come in any order: the records of a rank that was late in this call may
+// have been read before.
 void LateCalls::Begin(uint32_t attempt, int32_t rank, int32_t world,
                       const SharedCall& call) {
   Attempt& here = attempts_[attempt];
@@ -126,8 +125,8 @@ void LateCalls::EndRank(uint32_t attempt, int32_t rank,
   if (deadlock_) TellIfDeadlock(attempt, &here);
 }
 
-// Reports a late call with where every member stands. Called again whenever a
-// member joins in, so the report grows until all members are in it.
+// Reports a late call and where every member stands by now. Called again
+// whenever a member joins in.
 void LateCalls::TellLate(uint32_t number, Attempt* attempt,
                          const SharedCall& call) {
   const auto late = attempt->late.find({call.kind, call.number});

@@ -244,9 +244,9 @@ class CollectivesOfProcess : public ProcessObserver {
     if (what == What::kSplits) return AddExchanges(facts, event, rule, window);
     const auto brought = Brought(facts, *event.call, what, &window.unknown);
     if (!brought && window.unknown.empty()) return;  // nothing to agree on
+    // A window without a value is added as well if `unknown` says why: it tells
+    // the comparison that this member did make the collective.
     if (brought) {
-      // A window without a value is added as well if `unknown` says why: it
-      // tells the comparison that this member did make the collective.
       window.values.push_back(
           ValueOf(facts, *event.call, WordsOf(what).compared, *brought));
     }

@@ -14,8 +14,8 @@ namespace traincheck {
 
 namespace {
 
-// The keys are looked at from the rarest to the most common: "given" and
-// "group" stand beside the keys of the plain form.
+// Keys that one form alone has are looked at first: "given" and "group" stand
+// beside the keys of the plain form.
 const Relation* FormOf(const nlohmann::json& parameters) {
   // The Parse of the form that is found reports what does not fit, also where
   // no form does.

@@ -96,8 +96,8 @@ void RatesOfProcess::Add(const ProcessFacts& facts, const Call& step) {
   // Without the optimizer's own count the step cannot be aligned with those of
   // other ranks.
   if (!index || !optimizer) return;
-  // A window for each replica group: parameter groups of one optimizer may be
-  // replicated over different ranks (experts).
+  // A window for each replica group: parameter groups of one optimizer may hold
+  // replicas of different ranks.
   std::map<const std::vector<int32_t>*, RankWindow, PointedRanksLess> windows;
   for (const auto& [key, variables] : facts.definitions().holds()) {
     if (key.first != step.object) continue;

@@ -97,8 +97,6 @@ StateSpec ReadStateSpec(JsonReader* reader) {
   // Reading goes on: after the first error, which Finish returns, the reader
   // gives empty values.
   if (!found) reader->Fail("of", "not a kind of state of this version");
-  // A point that the agent does not record for this kind of state would make a
-  // rule that is never decided, so it is an error here.
   spec.point = PointFromName(reader->String("point"));
   if (spec.point == StatePoint::kNone) {
     reader->Fail("point", "not a state point on which rules stand");

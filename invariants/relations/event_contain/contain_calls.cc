@@ -19,8 +19,8 @@ struct Watch {
   size_t rule_index = 0;
   Tri applies = Tri::kYes;
   bool happened = false;
-  // A call that may have been it, on an unknown object; a gradient that may
-  // have changed.
+  // A call may have been the event, on an object that is not known; or a
+  // gradient may have changed.
   bool unsure = false;
   std::vector<FactValue> facts;  // for the learner, which is never saved
 
@@ -29,10 +29,13 @@ struct Watch {
   }
 };
 
+// A call that is the window of some rules. Its precondition has been read; the
+// rest is decided when the call ends.
 struct OpenWindow {
   Call call;
   uint64_t gaps = 0;
   RecordedSince recorded;
+  // Was some state recorded at the end of the backward?
   bool saw_gradients = false;
   std::vector<Watch> watches;
 
@@ -153,8 +156,8 @@ class CallWindows : public ProcessObserver {
       watch.rule = rule;
       watch.rule_index = rule->index;
       watch.applies = rule->precondition.Holds(subject);
-      // A condition is read when the window opens: what happens within must not
-      // decide it.
+      // A precondition is read when the window opens, so that what happens
+      // within cannot decide it.
       if (watch.applies == Tri::kNo) continue;
       if (sink_->wants_examples()) watch.facts = rule->rule->ReadFacts(subject);
       window.watches.push_back(std::move(watch));
@@ -207,7 +210,7 @@ class CallWindows : public ProcessObserver {
   static Tri IsBound(const ProcessFacts& facts, const Call& call,
                      const OpenWindow& window, Binding binding) {
     if (binding == Binding::kAny) return Tri::kYes;
-    // An object without a number may be the one that is waited for.
+    // An object without a number may be the one that the rule asks for.
     if (call.object == 0 || window.call.object == 0) return Tri::kUnknown;
     if (binding == Binding::kSelf) {
       return ToTri(call.object == window.call.object);
@@ -233,8 +236,8 @@ class CallWindows : public ProcessObserver {
     const ContainRule& rule = *watch.rule;
     const CallInWindow* event = rule.spec.call();
     const bool never = event && event->never;
-    // Without a state record there is nothing to judge by: the calls of
-    // backward inside a backward, or no model is known yet.
+    // A rule on gradients has no window where no state was recorded: a backward
+    // inside a backward, or a process of which no model is known yet.
     const bool sampled = IsSampled(facts, window, rule);
     if (!event && !window.saw_gradients && sampled) return;
     Verdict verdict = NewVerdict(facts, rule, /*object=*/0);

@@ -13,6 +13,8 @@ namespace traincheck {
 
 namespace {
 
+// A clearing call that has not ended. What the optimizer holds is compared with
+// these lists at its end.
 struct OpenClear {
   Call call;
   uint64_t gaps = 0;
@@ -51,8 +53,8 @@ class ClearingCalls : public ProcessObserver {
   }
 
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
-    // Of all points: whichever was recorded last says whether a clear has
-    // anything to do.
+    // States of every point count: the last record of a variable says whether a
+    // clear has anything to do.
     const bool cleared = event.Has(kGradIsNone) || event.Has(kGradIsZero);
     if (cleared) {
       nonzero_.erase(event.variable_id);
@@ -114,7 +116,7 @@ class ClearingCalls : public ProcessObserver {
       }
     }
     Verdict verdict = NewVerdict(facts, rule, open.call.object);
-    // What is left is left, whatever else was missed.
+    // A gradient that was seen to be left decides, whatever else was missed.
     if (!left.empty()) {
       std::sort(left.begin(), left.end());
       MarkViolated(facts, open.call, rule, &verdict);

@@ -50,6 +50,8 @@ class FactsAtSteps : public ProcessObserver {
     if (outcome == CallOutcome::kRaised) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
     for (const ContainRule* rule : index_.Find(call).windows) {
+      // Observers see the end of the step before the trackers close it
+      // (ProcessFacts::OnCallEnd), so the facts are those of this step.
       if (outcome == CallOutcome::kReturned && optimizer) {
         Judge(facts, call, *rule, *optimizer);
         continue;
@@ -93,8 +95,8 @@ class FactsAtSteps : public ProcessObserver {
   void JudgeOne(const ContainRule& rule, const FactSubject& subject,
                 Judgement* judgement) {
     const WantedFact& wanted = EventOf(rule).wanted;
-    // A fact that means nothing for the variable asks nothing of it, and is not
-    // unknown either.
+    // A variable for which the fact means nothing is left aside, and does not
+    // make the step unknown.
     if (!wanted.fact->Applies(subject)) return;
     const Tri applies = rule.precondition.Holds(subject);
     if (applies == Tri::kNo) return;
@@ -149,7 +151,8 @@ class FactsAtSteps : public ProcessObserver {
   static void Explain(const ContainRule& rule, std::vector<std::string> others,
                       Finding* finding) {
     std::sort(others.begin(), others.end());
-    // A truth is its own opposite's denial.
+    // The other value of a boolean fact has a text of its own. Any other fact
+    // can only be denied.
     const WantedFact& wanted = EventOf(rule).wanted;
     const bool* truth = std::get_if<bool>(&wanted.value);
     const std::string seen =

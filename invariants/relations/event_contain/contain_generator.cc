@@ -39,7 +39,7 @@ constexpr StateOfStep kStatesOfSteps[] = {
     {StateKind::kDataChanged, false, true, Scope::kExperiment},
     // What else may touch parameters is the experiment's.
     {StateKind::kDataKept, true, true, Scope::kExperiment},
-    // Some train a part of a model on purpose and freeze nothing.
+    // Some programs train a part of a model on purpose and freeze nothing.
     {StateKind::kHeld, false, true, Scope::kExperiment},
     {StateKind::kTrainable, false, false, Scope::kGeneral},
     {StateKind::kCurrent, false, true, Scope::kGeneral},
@@ -57,14 +57,14 @@ struct FactOfStep {
 
 constexpr FactOfStep kFactsOfSteps[] = {
     {"grad.finite", true, false, Scope::kGeneral},
-    // Momentum and decay move such rows: whose optimizer has none is the
-    // experiment's affair.
+    // Momentum and weight decay move such rows too. That an optimizer has
+    // neither is a matter of the experiment.
     {"rows_changed_without_grad", false, false, Scope::kExperiment},
-    // Some initialise a part of a model again after loading the whole.
+    // Some programs initialise a part of a model again after loading the whole.
     {"loaded.consumed", true, false, Scope::kExperiment},
     // Several processes train one model (Hogwild).
     {"var.shared_memory", true, false, Scope::kExperiment},
-    // Others freeze a normalisation, or evaluate it only.
+    // Other programs freeze a normalisation layer, or only evaluate it.
     {"buffer.updated_or_loaded", true, true, Scope::kExperiment},
 };
 
@@ -132,8 +132,8 @@ void WindowsSeen::OnCallEnd(const ProcessFacts& facts, const Call& call,
   pairs_.OnCallEnd(call);
 }
 
-// At the time of the call, as far as it is known what optimizers hold. That it
-// holds in each span is found where the run is judged.
+// Asked at the call, with what is known of the optimizers by then. Whether the
+// event comes in each span shows when the run is judged by the hypothesis.
 bool WindowsSeen::IsBoundToAny(const ProcessFacts& facts, const Call& call,
                                Binding binding) const {
   for (uint32_t id : optimizers_) {
@@ -169,8 +169,8 @@ void WindowsSeen::SeeSpanEvent(const ProcessFacts& facts, const Call& call) {
     // Evaluations are no part of what each span must have.
     if (call.Is(kGradEnabled)) SeeForward(facts, call);
   } else if (category == "backward") {
-    // Of other programs a built-in rule asks for gradients that are new:
-    // torch.func makes them without a backward.
+    // Only of the experiment: other programs may make gradients without a
+    // backward (torch.func). For them a built-in rule asks for new gradients.
     span_events_.insert(
         {Category("backward"), Binding::kAny, Scope::kExperiment, {}});
   } else if (category == "zero_grad") {
@@ -196,7 +196,8 @@ void WindowsSeen::CollectStep(const FunctionInfo& step,
     const auto add = [&](ContainSpec spec, Scope scope,
                          std::vector<ContainSpec> broader) {
       spec.window = role;
-      // The same at the role; HypothesisSet leaves it out of itself.
+      // The rule at the role is broader than the rule at the name;
+      // HypothesisSet does not take a rule as broader than itself.
       broader.push_back(spec);
       spec.window = window;
       // One class of optimizer, where the rule does not hold for all, is what

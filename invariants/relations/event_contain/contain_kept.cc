@@ -13,7 +13,7 @@ namespace traincheck {
 
 namespace {
 
-// Of one optimizer, as its last step left it.
+// What one optimizer holds, as its last step left it.
 struct Left {
   std::map<uint32_t, uint64_t> data;  // by variable
   uint64_t gaps = 0;
@@ -44,7 +44,8 @@ class KeptBetweenSteps : public StateBlocks {
   }
 
  private:
-  // pre_step comes before post_step.
+  // The span runs from one post_step to the next pre_step, so a step is judged
+  // at its first block and remembered at its second.
   void OnBlock(const ProcessFacts& facts, const StateBlock& block) override {
     if (block.point == StatePoint::kPreStep) return Judge(facts, block);
     if (block.point != StatePoint::kPostStep) return;
@@ -60,7 +61,7 @@ class KeptBetweenSteps : public StateBlocks {
   void Judge(const ProcessFacts& facts, const StateBlock& block) {
     const auto step = steps_.find(block.object);
     const auto left = left_.find(block.object);
-    // The first step has none before it.
+    // Before the first step there is no span.
     if (step == steps_.end() || left == left_.end()) return;
     // Compared once for all rules on the step.
     std::vector<std::string> changed;
@@ -76,7 +77,7 @@ class KeptBetweenSteps : public StateBlocks {
         changed.push_back(info->FullName());
       }
     }
-    // What it holds is not known: there is nothing to compare.
+    // What the optimizer holds is not known, so there is nothing to compare.
     if (block.entries.empty() && left->second.data.empty()) return;
     for (const ContainRule* rule : index_.Find(step->second).windows) {
       Verdict verdict = NewVerdict(facts, *rule, block.object);

@@ -17,7 +17,8 @@ constexpr char kInitialiser[] = "initialiser";
 
 FunctionMatch Name(const std::string& name) { return {Level::kName, name}; }
 
-// What a window of "never" is, as a rule names it; nullopt: none.
+// The window of a "never" rule that this call opens, as the rule names it;
+// nullopt: it opens none.
 std::optional<FunctionMatch> WindowOf(const Call& call) {
   if (IsOptimizerStep(call)) {
     return FunctionMatch{Level::kRole, "torch.optim.optimizer.Optimizer.step"};
@@ -28,8 +29,9 @@ std::optional<FunctionMatch> WindowOf(const Call& call) {
   return std::nullopt;
 }
 
-// What belongs to no such window. Steps and clears may: a closure clears within
-// a step, and an optimizer of each layer steps within the backward.
+// Calls that belong into no such window. Steps and clears are not among them: a
+// closure clears within a step, and an optimizer for each layer steps within
+// the backward.
 std::optional<FunctionMatch> StrangerOf(const Call& call) {
   static const auto* const kCategories = new std::set<std::string>{
       "load_state_dict", "optimizer_init", "train_mode"};
@@ -158,6 +160,8 @@ void ContainPairs::CollectPair(const ProcessDefinitions& definitions,
   out->Add(std::move(hypothesis));
 }
 
+// A pair is a rule only if a step had both and never one inside the other:
+// without an occasion the rule could not have been refuted.
 void ContainPairs::CollectNever(HypothesisSet* out) const {
   for (const auto& [window, stranger] : occasions_) {
     if (window == stranger || happened_.count({window, stranger})) continue;

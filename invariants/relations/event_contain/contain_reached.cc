@@ -19,10 +19,11 @@ namespace traincheck {
 
 namespace {
 
-// What is zero at first (an adapter's second half) moves within so many.
+// What is zero at first (the second half of an adapter) moves within so many
+// steps.
 constexpr uint32_t kFirstSteps = 3;
 
-// Its first steps.
+// The first steps of one optimizer.
 struct Begin {
   uint32_t steps = 0;          // that a backward came before
   std::set<uint32_t> reached;  // variables
@@ -112,14 +113,15 @@ class FirstGradients : public ProcessObserver {
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     if (!HasCategory(call, CallCategory::kForward)) return;
-    // In evaluations, too: a result that is used there is wanted.
+    // Evaluations count as well: a result that is used there is wanted.
     users_.OnCallBegin(call);
     if (call.Is(kGradEnabled) && !call.Is(kInsideBackward)) {
       called_.insert(call.object);
     }
   }
 
-  // A training may take away the gradients of some parts in its first epoch.
+  // Remembered from the backward on, because a program may take away the
+  // gradients of some parts before its steps in the first epoch.
   void OnState(const ProcessFacts& facts, const StateEvent& event) override {
     if (event.point == StatePoint::kBackwardEnd && event.Has(kHasGrad)) {
       given_.insert(event.variable_id);

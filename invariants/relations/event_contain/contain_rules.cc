@@ -11,7 +11,8 @@ namespace traincheck {
 const FunctionIndex::Concerned& FunctionIndex::Find(const Call& call) {
   const auto found = cache_.find(call.function_id);
   if (found != cache_.end()) return found->second;
-  // Its definition may still come, behind the call.
+  // The definition of the function may still come, behind the call. Not cached,
+  // so that the next call looks again.
   static const auto* const kNone = new Concerned;
   if (!call.function) return *kNone;
   // Costs each function the rules once, and each call a look-up.
@@ -48,6 +49,9 @@ Verdict CutOff(const ProcessFacts& facts, const ContainRule& rule,
   return verdict;
 }
 
+// Explains a step that changed nothing: the gradients of the model went to
+// parameters that no optimizer holds, as after a model was rebuilt behind its
+// optimizer.
 std::string OrphanWords(const ProcessFacts& facts) {
   std::set<std::string> names;
   for (const auto& [id, state] : facts.variables()) {

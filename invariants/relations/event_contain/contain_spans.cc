@@ -24,9 +24,10 @@ struct Span {
   void Fields(Archive& archive) { archive(first, gaps, recorded, begin, step); }
 };
 
-// When events happened: for each rule, the last one on each object. Whose an
-// object is, is asked when a span ends, because what an optimizer holds may
-// be told after the first call of its model.
+// When events happened: for each rule, the last one on each object. Events are
+// kept with their objects, and an object is only matched with an optimizer when
+// a span ends, because the records may say what the optimizer holds after the
+// first call of its model.
 class EventLog {
  public:
   void Add(size_t rule, uint32_t object) { last_[rule][object] = ++now_; }
@@ -102,7 +103,8 @@ class SpanWindows : public ProcessObserver {
                            log_.now(), call};
   }
 
-  // A span that no step will end: after a clean exit there is none.
+  // The spans that are open when the process ends. After a clean exit they are
+  // no windows: no step was going to end them.
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
     if (end == ProcessEnd::kClean) return;
     for (const auto& [optimizer, span] : spans_) {
@@ -121,7 +123,7 @@ class SpanWindows : public ProcessObserver {
  private:
   Tri Happened(const ProcessFacts& facts, const Call& step,
                const ContainRule& rule, const Span& span) const {
-    // Also by hand, which is no call.
+    // Gradients may be cleared by hand (p.grad = None), which is not a call.
     if (IsClear(EventOf(rule).function) &&
         facts.optimizer_books().ClearedSince(step.object) == Tri::kYes) {
       return Tri::kYes;
@@ -140,7 +142,7 @@ class SpanWindows : public ProcessObserver {
   // Was whatever the rule waits for recorded, all through the span?
   bool IsSampled(const ProcessFacts& facts, const Call& step,
                  const ContainRule& rule, const Span& span) {
-    // Recorded in every step, unless it is done by hand.
+    // Calls that clear are recorded in every step; what is done by hand is not.
     if (IsClear(EventOf(rule).function)) {
       return facts.optimizer_books().ClearedSince(step.object) != Tri::kUnknown;
     }
@@ -148,6 +150,8 @@ class SpanWindows : public ProcessObserver {
            !recorded_.IsBeyondSkeleton(facts, EventOf(rule).function);
   }
 
+  // Does the rule ask this span for its event? The conditions are those of the
+  // header: they leave aside what a healthy program need not do.
   bool IsDue(const ProcessFacts& facts, const Call& step,
              const ContainRule& rule, const Span& span) const {
     if (IsClear(EventOf(rule).function) && span.first) return false;
@@ -155,7 +159,8 @@ class SpanWindows : public ProcessObserver {
     if (EventOf(rule).binding == Binding::kAny) return true;
     if (!optimizer) return false;
     if (IsClear(EventOf(rule).function)) return true;
-    // An optimizer of tensors that are in no module has nothing to call.
+    // An optimizer whose tensors are in no module has no model that could be
+    // called.
     if (EventOf(rule).binding == Binding::kHeld)
       return !optimizer->modules.empty();
     // What is left is kWrapper: the parameters must have a wrapper of the class
@@ -188,6 +193,8 @@ class SpanWindows : public ProcessObserver {
     return any;
   }
 
+  // Only a backward that gave gradients makes a missing clear an error:
+  // otherwise there is nothing to add up.
   static Tri GotAnyGradient(const ProcessFacts& facts,
                             const Optimizer& optimizer) {
     for (const HeldVariable& held : optimizer.held) {

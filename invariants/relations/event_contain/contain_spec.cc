@@ -32,7 +32,9 @@ const char* NameOf(const Named<Enum> (&table)[n], Enum value) {
   return "";
 }
 
-// What a rule may ask of states, and what it then says.
+// What a rule may ask of states, and the words in which it then says so. One
+// table for reading, writing and describing, so that a new kind of state is one
+// row.
 struct StateRow {
   StateKind kind;
   const char* of;
@@ -147,6 +149,7 @@ CallInWindow ReadCallEvent(bool span, JsonReader* reader) {
   return event;
 }
 
+// A fact of each variable at a step. ReadEvent has found the key "fact".
 FactInWindow ReadFactEvent(bool span, JsonReader* reader) {
   FactInWindow event;
   const std::string of = reader->String("of");
@@ -278,7 +281,7 @@ const char* OnWhat(Binding binding) {
 
 std::string DescribeEvent(const CallInWindow& event) {
   const std::string never = event.never ? "never " : "";
-  // By a call, or by hand.
+  // Says nothing of a call, because gradients may be cleared by hand.
   if (IsClear(event.function)) {
     return "the optimizer's gradients are " + never + "cleared";
   }
@@ -315,7 +318,8 @@ void AddNeedsOf(const CallInWindow& event, CaptureNeeds* needs) {
     // Texts are recorded only where a plan asks for them.
     if (event.with.value.is_string()) content.texts.insert(event.with.argument);
   }
-  // Who sets p.grad = None by hand clears as well.
+  // A program that sets p.grad to None by hand clears as well, which only
+  // gradients show.
   if (IsClear(event.function)) needs->Gradients();
 }
 
@@ -324,7 +328,8 @@ void AddNeedsOf(const FactInWindow& event, CaptureNeeds* needs) {
 }
 
 void AddNeedsOf(const StateInWindow& event, CaptureNeeds* needs) {
-  // For those of data, who got a gradient in vain is evidence.
+  // Rules on data need gradients too: whether there was one decides if a change
+  // is due, and gradients that went elsewhere are evidence.
   needs->Gradients();
   const bool of_data = event.kind == StateKind::kDataChanged ||
                        event.kind == StateKind::kDataKept;
@@ -343,11 +348,11 @@ FactNames FactsOf(const CallInWindow&, bool span) {
 }
 
 FactNames FactsOf(const StateInWindow& event, bool) {
-  // The other kinds say themselves when they apply (contain_updates.h and its
-  // neighbours).
+  // The parts that judge the other kinds decide when they apply
+  // (contain_updates.h and its neighbours).
   if (event.kind != StateKind::kDataChanged || !event.every) return {};
-  // That a gradient is there is itself guarded by the rule that one of the
-  // span's gradients is not zero.
+  // A precondition on a gradient would silence the rule where gradients fail.
+  // GuardsOf names the rule that reports this case.
   return {"var.role", "var.replica_group", "var.got_grad", "grad.zero",
           "grad.present"};
 }
@@ -415,6 +420,9 @@ void ContainSpec::AddNeeds(CaptureNeeds* needs) const {
   if (span && call() && IsBackward(call()->function)) AddUpdates(needs);
 }
 
+// Rules that say how a program is written advise; rules that say what a
+// training needs are alerts (docs/decisions.md, "How a program is written is
+// advice").
 bool ContainSpec::is_structure() const {
   const CallInWindow* made = call();
   if (!made || IsClear(made->function) || IsBackward(made->function)) {
@@ -433,7 +441,7 @@ std::vector<const Fact*> ContainSpec::Facts() const {
   for (const char* name : std::visit(
            [this](const auto& it) { return FactsOf(it, span); }, event)) {
     const Fact* fact = FindFact(name);
-    // What a rule asks for is no condition of it.
+    // The fact that a rule asks for cannot be a condition of the same rule.
     if (!of_fact || fact != of_fact->wanted.fact) facts.push_back(fact);
   }
   return facts;

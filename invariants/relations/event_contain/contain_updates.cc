@@ -15,7 +15,8 @@ namespace traincheck {
 
 namespace {
 
-// Steps in a row without a gradient, after which there is none to come.
+// After so many steps in a row without a gradient none is expected any more.
+// Fewer may be batches that were skipped.
 constexpr uint32_t kIdleSteps = 3;
 
 constexpr char kLbfgs[] = "torch.optim.lbfgs.LBFGS";
@@ -63,7 +64,8 @@ class UpdatesAtSteps : public ProcessObserver {
     if (open != open_.end()) open_.erase(open);
     if (outcome == CallOutcome::kRaised) return;
     const Optimizer* optimizer = facts.ownership().Find(call.object);
-    // Before the rules are judged: this step is among those that are idle.
+    // Counted before the rules are judged, because this step is one of those
+    // that are idle.
     if (optimizer) CountIdle(facts, *optimizer, whole);
     for (const ContainRule* rule : index_.Find(call).windows) {
       if (rule->spec.Is(StateKind::kHeld) && whole && optimizer) {
@@ -135,8 +137,8 @@ class UpdatesAtSteps : public ProcessObserver {
     if (one != Tri::kNo) *due = one;
   }
 
-  // Its steps in a row, this one included, at which none of its gradients was
-  // there.
+  // Counts the steps of the optimizer in a row, this one included, at which
+  // none of its parameters had a gradient.
   void CountIdle(const ProcessFacts& facts, const Optimizer& optimizer,
                  bool whole) {
     const auto is_idle = [&facts](const HeldVariable& held) {
@@ -151,8 +153,8 @@ class UpdatesAtSteps : public ProcessObserver {
     steps = idle ? std::min(steps + 1, kIdleSteps) : 0;
   }
 
-  // Are gradients there at its first step? All of them are zero then where what
-  // comes behind these parameters (an output layer) begins at zero.
+  // At the first step all gradients may be there and zero, where what comes
+  // behind these parameters (an output layer) begins at zero.
   static bool MayBeginAtZero(const FactSubject& optimizer,
                              const std::vector<HeldVariable>& held) {
     static const Fact* const kHasStepped = FindFact("opt.has_stepped");
@@ -163,9 +165,10 @@ class UpdatesAtSteps : public ProcessObserver {
     });
   }
 
-  // One that stops where the gradient is small enough, once it has begun; and
-  // one of the user's own, which may leave out steps (at a loss that is far
-  // off), once it has changed something.
+  // Optimizers that may leave parameters as they are: LBFGS stops where the
+  // gradient is small enough, once it has begun; an optimizer of the user may
+  // leave out steps (at a loss that is far off), which is believed once it has
+  // changed something.
   bool MayStand(const ProcessFacts& facts, const Optimizer& optimizer) const {
     const ObjectInfo* info = facts.definitions().Object(optimizer.object);
     if (info && !absl::StartsWith(info->class_name, "torch.") &&
@@ -185,15 +188,17 @@ class UpdatesAtSteps : public ProcessObserver {
            kHasStepped->read(subject) == FactValue(true);
   }
 
-  // Should some gradient of the step be there?
+  // Should some gradient of the step be there? First the excuses that the facts
+  // know, then the number of backwards since the last step.
   Tri AwaitsGradient(const ProcessFacts& facts,
                      const Optimizer& optimizer) const {
-    // A margin that is kept everywhere leaves nothing to learn.
+    // Losses of zero have zero gradients: a margin that is kept everywhere
+    // leaves nothing to learn.
     static const Fact* const kLossesAreZero = FindFact("opt.losses_are_zero");
     FactSubject subject;
     subject.facts = &facts;
     subject.optimizer = optimizer.object;
-    // Jacobians and evolution need no gradients.
+    // Optimizers that work with Jacobians or by evolution need no gradients.
     static const Fact* const kNeedsNone = FindFact("opt.needs_no_gradients");
     for (const Fact* excuse : {kLossesAreZero, kNeedsNone}) {
       if (excuse->read(subject) == FactValue(true)) return Tri::kNo;
@@ -222,8 +227,8 @@ class UpdatesAtSteps : public ProcessObserver {
     return ToTri(!HasGradientsByHand(facts, optimizer));
   }
 
-  // Where none requires a gradient: the user has computed some, and the step
-  // does use them.
+  // No parameter requires a gradient, but the user has computed some and the
+  // step uses them.
   static bool HasGradientsByHand(const ProcessFacts& facts,
                                  const Optimizer& optimizer) {
     return std::any_of(
@@ -258,7 +263,7 @@ class UpdatesAtSteps : public ProcessObserver {
     sink_->OnVerdict(verdict);
   }
 
-  // Of the parameters that it holds, none.
+  // Completes "none of the parameters that it holds ...".
   static const char* SeenWords(const ContainRule& rule) {
     if (rule.spec.Is(StateKind::kDataChanged)) return "changed";
     return rule.spec.Is(StateKind::kTrainable)
@@ -313,8 +318,9 @@ class UpdatesAtSteps : public ProcessObserver {
     sink_->OnExample(rule.index, {holds, rule.rule->ReadFacts(subject)});
   }
 
-  // Parameters of the models whose variables it holds. Frozen ones may keep a
-  // gradient of a stage before.
+  // Looks at all parameters of the models of which the optimizer holds some.
+  // Frozen parameters are left aside, because they may keep a gradient of an
+  // earlier stage.
   void JudgeHeld(const ProcessFacts& facts, const Call& step,
                  const ContainRule& rule, const Optimizer& optimizer) {
     std::vector<std::string> orphans;
@@ -346,7 +352,8 @@ class UpdatesAtSteps : public ProcessObserver {
     sink_->OnVerdict(verdict);
   }
 
-  // Tensors that it holds and that are in no module have it as their root.
+  // Held tensors that are in no module have the optimizer as their root: the
+  // model may have replaced its parameters behind the optimizer.
   void JudgeCurrent(const ProcessFacts& facts, const Call& step,
                     const ContainRule& rule, const Optimizer& optimizer) {
     std::vector<std::string> replaced;
@@ -355,7 +362,9 @@ class UpdatesAtSteps : public ProcessObserver {
       const VariableInfo* info = facts.definitions().Variable(held.variable);
       if (!info || info->root != optimizer.object) continue;
       const Tri status = StatusOfGradient(facts, held.variable);
-      // Copies that the user gives gradients to: some may be zero.
+      // A held tensor outside all modules has a gradient, so the user works
+      // with copies and gives them gradients. Gradients of other copies may be
+      // zero.
       if (status == Tri::kYes) {
         sink_->OnVerdict(NewVerdict(facts, rule, optimizer.object));
         return;

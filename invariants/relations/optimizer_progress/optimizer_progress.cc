@@ -16,8 +16,11 @@ namespace traincheck {
 
 namespace {
 
-// Whoever accumulates more gradients than in the reference may do so.
+// The learned number is the largest of the reference run times this: a run that
+// accumulates over more micro-batches is not an error.
 constexpr uint64_t kRoom = 4;
+// No learned rule allows fewer, also where the reference run stepped after each
+// backward.
 constexpr uint64_t kLeastBackwards = 16;
 
 struct ProgressSpec {
@@ -91,6 +94,8 @@ class Stretch {
 
   // An optimizer steps, or would but for its scaler.
   void Begin(const ProcessFacts& facts) {
+    // An open backward is forgotten too: where an optimizer steps inside the
+    // backward (a hook for each layer) the gradients have been used.
     *this = Stretch();
     begun_ = true;
     gaps_ = facts.gaps();
@@ -120,7 +125,7 @@ class Stretch {
     void Fields(Archive& archive) { archive(number, gave, recorded); }
   };
 
-  // A step may be among what is missing.
+  // Begins to count anew behind missing records: a step may be among them.
   void Notice(const ProcessFacts& facts) {
     if (gaps_ == facts.gaps()) return;
     gaps_ = facts.gaps();
@@ -182,6 +187,8 @@ class StretchesSeen : public ProcessObserver {
 using ProgressRule = SpecRule<ProgressSpec>;
 using Judged = JudgedRules<ProgressRule>;
 
+// A violation is reported at the backward that is one too many, and not at the
+// next step, which may never come.
 class ProgressOfProcess : public ProcessObserver {
  public:
   explicit ProgressOfProcess(const Judged* judged) : judged_(judged) {}
@@ -207,12 +214,14 @@ class ProgressOfProcess : public ProcessObserver {
   void Fields(Archive& archive) override { archive(stretch_, judgements_); }
 
  private:
-  // Of one rule.
+  // What one rule has seen.
   struct Judgement {
-    // Of this stretch, each reported once.
+    // What was reported of this stretch: each once.
     bool violated = false;
     bool unknown = false;
-    // Since the last trial: as many as may not be in a row are one.
+    // Backwards since the last trial. A loop that steps after each backward
+    // could hardly break the rule, so only as many backwards as may not be in a
+    // row make one trial.
     uint64_t backwards = 0;
     void Fields(Archive& archive) { archive(violated, unknown, backwards); }
   };

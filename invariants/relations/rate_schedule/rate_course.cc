@@ -7,8 +7,10 @@
 namespace traincheck {
 namespace {
 
+// Steps from 0 on that are all looked at.
 constexpr uint64_t kEach = 64;
-// Of the larger one. Rates are computed in double, in one order or another.
+// Relative to the larger rate. Schedulers compute rates in double, in one order
+// of operations or another.
 constexpr double kRounding = 1e-6;
 
 }  // namespace

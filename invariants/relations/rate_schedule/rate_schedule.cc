@@ -21,7 +21,8 @@ namespace {
 
 constexpr size_t kMostGroups = 16;  // an optimizer of more is left aside
 constexpr uint64_t kFewestSteps = 8;
-// Who makes an optimizer for each fold or episode makes hundreds.
+// A program that makes an optimizer for each fold or episode makes hundreds,
+// each of which would be a rule.
 constexpr uint64_t kMostOptimizers = 8;
 constexpr char kPlateau[] = "ReduceLROnPlateau";
 
@@ -86,15 +87,17 @@ struct OptimizerAtStep {
   std::vector<std::optional<double>> rates;  // by group; none: not known
 };
 
-// Its rates stand in the records when it begins, and its clock is that before.
-// None: no step that is looked at, or it is not known which.
+// Called at the end of a step: its rates were recorded when it began, and its
+// clock does not count it yet. None: no step that is looked at, or it is not
+// known which.
 std::optional<OptimizerAtStep> MomentOf(const ProcessFacts& facts,
                                         const Call& call, CallOutcome outcome) {
   if (!IsOptimizerStep(call) || outcome != CallOutcome::kReturned) {
     return std::nullopt;
   }
   const auto step = facts.clock().OptimizerSteps(call.object);
-  // Some schedules go on where a scaler leaves a step out, and some do not.
+  // Some schedules go on where a GradScaler leaves a step out, and some do not,
+  // so courses behind such a step are not comparable.
   if (facts.clock().SkippedSteps(call.object) > 0) return std::nullopt;
   const Optimizer* optimizer = facts.ownership().Find(call.object);
   const ObjectInfo* object = facts.definitions().Object(call.object);
@@ -240,8 +243,8 @@ class SchedulesOfProcess : public ProcessObserver {
   static void Compare(const ProcessFacts& facts, const Call& call,
                       const OptimizerAtStep& moment, const ScheduleSpec& spec,
                       Verdict* verdict) {
-    // An optimizer may get or lose groups behind its first step, whose rates
-    // cannot be compared then.
+    // An optimizer may get or lose parameter groups behind its first step.
+    // Their rates cannot be compared then.
     bool missing = moment.rates.size() != spec.rates.size();
     for (size_t group = 0; group < spec.rates.size(); ++group) {
       const double expected = *spec.rates[group].At(moment.step);

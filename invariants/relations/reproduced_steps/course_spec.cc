@@ -11,6 +11,7 @@ namespace traincheck {
 
 namespace {
 
+// Always 16 digits: FromHex takes no other length.
 std::string Hex(uint64_t digest) { return absl::StrFormat("%016x", digest); }
 
 std::optional<uint64_t> FromHex(const nlohmann::json& json) {
@@ -24,7 +25,8 @@ std::optional<uint64_t> FromHex(const nlohmann::json& json) {
   return digest;
 }
 
-// Only complete steps are in a rule, so `complete` is not written.
+// In the order of ParseStep. Only complete steps are in a rule, so `complete`
+// is not written.
 nlohmann::json JsonOf(const StepDigest& step) {
   return {Hex(step.settings), Hex(step.rows), Hex(step.weights),
           Hex(step.gradients)};
@@ -70,6 +72,7 @@ std::string CourseSpec::Describe() const {
          std::to_string(steps.size()) + " optimizer steps.";
 }
 
+// Rates, rows and generators need no plan of the rule.
 void CourseSpec::AddNeeds(CaptureNeeds* needs) {
   needs->State("parameter.data", "pre_step");
   needs->State("parameter.grad", "pre_step");
@@ -81,6 +84,7 @@ absl::StatusOr<CourseSpec> CourseSpec::Parse(const nlohmann::json& parameters,
   JsonReader reader(parameters, path);
   JsonReader start(reader.Object("start"), reader.PathOf("start"));
   spec.start.host = start.String("host");
+  // A process without a place is compared with one without a place.
   spec.start.rank = start.OptionalString("rank");
   const nlohmann::json& generators = start.Object("generators");
   for (const auto& [name, digest] : generators.items()) {

@@ -151,7 +151,8 @@ class CoursesOfProcess : public ProcessObserver {
     judged_->sink->OnVerdict(verdict);
   }
 
-  // Does the rule speak of this run, as far as it is known?
+  // Does the rule apply to this run, as far as it is known? Asked at each step:
+  // from a step on whose settings are others it does not.
   bool IsMeant(const ProcessFacts& facts, const StepDigest& step,
                const CourseSpec& spec) const {
     const StepDigest& expected = spec.steps[steps_];
@@ -163,7 +164,9 @@ class CoursesOfProcess : public ProcessObserver {
             step.rows == expected.rows && step.weights == expected.weights);
   }
 
-  // Null: there is none. What is first in a step comes first.
+  // Null: there is none. In the order in which a step uses them, so that the
+  // words name the first thing that differs: weights of the step before, rows
+  // of this one, then the gradients that follow from both.
   static const char* FirstDifference(const StepDigest& step,
                                      const StepDigest& expected) {
     if (step.weights != expected.weights) {

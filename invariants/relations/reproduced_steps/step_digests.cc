@@ -13,7 +13,8 @@ namespace {
 constexpr char kTorch[] = "generator.torch";
 
 // Spreads the bits, so that sums and chains of such numbers do not cancel. The
-// two are exchangeable: an order shows by chaining only.
+// two arguments may be exchanged: an order shows only where results are
+// chained.
 uint64_t Mix(uint64_t some, uint64_t other) {
   uint64_t mixed = (some ^ other) * 0x9e3779b97f4a7c15;
   return mixed ^ (mixed >> 29);
@@ -34,8 +35,9 @@ std::optional<uint64_t> GradientOf(const StateEvent& event) {
   return std::nullopt;
 }
 
-// Nothing in it is a number that a run gives (of an object or function): it is
-// compared with that of another run.
+// Which optimizer it is and its rates. Numbers of objects and functions are
+// left out, because each run gives its own and the digest is compared with that
+// of another run.
 uint64_t SettingsOf(const ProcessFacts& facts, const Call& call,
                     const Optimizer& optimizer) {
   const ObjectInfo* object = facts.definitions().Object(call.object);
@@ -120,7 +122,8 @@ std::optional<StepDigest> StepDigests::Ended(const ProcessFacts& facts,
   step_call_ = 0;
   if (outcome != CallOutcome::kReturned) return std::nullopt;
   const Optimizer* optimizer = facts.ownership().Find(call.object);
-  // Not complete, but a step that counts.
+  // The optimizer is not known: the digest is not complete, but the step counts
+  // (steps are compared by their number).
   if (!optimizer) return StepDigest();
   StepDigest digest{SettingsOf(facts, call, *optimizer), rows_, weights_,
                     gradients_, !optimizer->held.empty() && rows_ != kUnread};

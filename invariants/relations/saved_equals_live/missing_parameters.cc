@@ -19,7 +19,8 @@ std::string_view ModuleOf(std::string_view name) {
 bool AreEqual(const Digests& live, uint32_t a, uint32_t b) {
   const auto first = live.find(a);
   const auto second = live.find(b);
-  // What could not be read is believed to be a tie.
+  // A tensor that could not be read is taken for a tie, so that it makes no
+  // false alarm.
   return first == live.end() || second == live.end() ||
          first->second == second->second;
 }
@@ -33,7 +34,7 @@ bool IsTied(uint32_t variable, const SavedPart& part,
   return std::any_of(part.saved.begin(), part.saved.end(), [&](uint32_t other) {
     const VariableInfo* saved = definitions.Variable(other);
     return saved && saved->alias_group == info.alias_group &&
-           // One that is larger and shares the storage has it as a part of
+           // A larger tensor in the same storage has this one as a part of
            // itself (a flat parameter).
            (Elements(saved->shape) > Elements(info.shape) ||
             AreEqual(part.live, variable, other));
@@ -45,8 +46,9 @@ struct SavedModule {
   bool trainable_only = true;
 };
 
-// Modules of the root that have variables of their own, by name. The names lie
-// in the definitions, which outlive the map.
+// Modules of the root that have variables of their own, by name, sorted:
+// HasChildren looks for the next name. The names lie in the definitions, which
+// outlive the map.
 using SavedModules = std::map<std::string_view, SavedModule>;
 
 SavedModules ModulesOf(const SavedPart& part,

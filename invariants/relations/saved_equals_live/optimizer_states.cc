@@ -70,10 +70,12 @@ OptimizerStates FindOptimizerStates(const std::vector<SavedEntry>& entries) {
     if (entry.dtype.empty()) continue;  // no tensor
     const auto state = StateOf(entry, &states);
     if (state == states.end()) {
-      // Generators are bytes, counters have no dimension.
+      // Weights are floating tensors with dimensions: states of generators are
+      // bytes, and counters have no dimension.
       result.holds_weights |= IsFloating(entry.dtype) && !entry.shape.empty();
     } else if (entry.digest && !entry.shape.empty()) {
-      // Counts of steps are the same in many.
+      // Tensors without a dimension are left out: counts of steps are the same
+      // in many states.
       state->second.insert(*entry.digest);
     }
   }

@@ -18,7 +18,7 @@ void SavedCheckpoints::OnCheckpointEntry(const ProcessFacts& facts,
     checkpoint.gaps = facts.gaps();
   }
   checkpoint.left_out += event.left_out;
-  // That entry stands for the rest and has no key.
+  // An entry with left_out stands for all further ones and has no key.
   if (event.left_out != 0) return;
   checkpoint.entries.push_back(
       {*event.key, event.dtype, event.shape, event.digest, event.variable});
@@ -28,7 +28,8 @@ void SavedCheckpoints::OnState(const ProcessFacts& facts,
                                const StateEvent& event) {
   if (event.point != points_.states || !event.call) return;
   const auto open = open_.find({event.call->ring, event.call->number});
-  // A digest that is missing is no part of `live`, and so unread.
+  // A variable whose digest is missing is left out of `live`, and so counts as
+  // unread.
   if (open == open_.end() || !event.Has(kHasData)) return;
   open->second.live[event.variable_id] = event.data;
 }
@@ -39,7 +40,8 @@ void SavedCheckpoints::OnCallEnd(const ProcessFacts& facts, const Call& call,
   if (open == open_.end()) return;
   SavedCheckpoint checkpoint = std::move(open->second);
   open_.erase(open);
-  // The file is incomplete in any case.
+  // A call that raised left the file, or the model, incomplete in any case:
+  // what it held says nothing.
   if (outcome == CallOutcome::kRaised) return;
   if (checkpoint.gaps != facts.gaps()) checkpoint.broken = facts.gap_reason();
   // Judged against what was live at the saves before it, and only then part of

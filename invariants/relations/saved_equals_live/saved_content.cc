@@ -56,6 +56,8 @@ void ForEachLiveModel(const ProcessFacts& facts,
   const std::vector<SavedModel> models =
       FindSavedModels(checkpoint.entries, definitions, checkpoint.live);
   for (const SavedModel& model : models) {
+    // An average that was copied from the model a moment ago is nearly equal to
+    // it, and would be judged as a damaged live state.
     if (IsAnothers(model, models)) continue;
     if (IsLiveState(model, definitions, checkpoint.live, before,
                     SteppedIn(facts))) {
@@ -137,6 +139,8 @@ std::string JudgeContent(const ProcessFacts& facts, const SavedModel& model,
 void Explain(const ProcessFacts& facts, const SavedCheckpoint& checkpoint,
              const SavedModel& model, Verdict* verdict) {
   MarkViolated(facts, checkpoint.call, verdict);
+  // Checkpoints are counted by each process, so the label is the same in each
+  // check of a run.
   verdict->label = "checkpoint " + std::to_string(checkpoint.number);
   // A file may hold a model several times (live, averaged): the prefix says
   // which is meant.
@@ -147,6 +151,8 @@ void Explain(const ProcessFacts& facts, const SavedCheckpoint& checkpoint,
 }
 
 // Judges what is saved, or what is loaded.
+// Each collector judges the rules of its own direction: `content` where it
+// collects saves, `loaded` where it collects loads.
 class ModelsJudged : public SavedCheckpoints {
  public:
   struct Of {

@@ -12,6 +12,8 @@ namespace traincheck {
 
 namespace {
 
+// The form of "content" and "loaded" reports what does not fit, with the names
+// of all forms.
 const Relation* FormOf(const nlohmann::json& parameters) {
   const nlohmann::json& what = Member(parameters, "what");
   if (what == "keys" || what == "modules") return SavedWhole();

@@ -12,13 +12,17 @@ namespace traincheck {
 
 namespace {
 
-// Of the trainable parameters that may tell.
+// The share of the parameters that can tell states apart which must be equal in
+// the live state. A live state with a few damaged or stale tensors is still
+// one.
 constexpr double kLeastEqual = 0.5;
 
-// Variables of modules by their names inside their roots.
+// Parameters and buffers by their names inside their roots. Several models may
+// use one name.
 using Names = std::unordered_map<std::string_view, std::vector<uint32_t>>;
 
-// Other variables (what an optimizer keeps) are in no state_dict of a model.
+// Other variables are in no state_dict of a model (those that an optimizer
+// keeps).
 Names NamesOf(const ProcessDefinitions& definitions) {
   Names names;
   for (const auto& [id, info] : definitions.variables()) {
@@ -70,7 +74,7 @@ bool HasMoved(uint32_t variable, const Digests& live, const Digests& before) {
          now->second != then->second;
 }
 
-// What could not be compared is counted in neither.
+// Tensors that were converted or could not be read are counted in neither.
 struct Count {
   size_t equal = 0;
   size_t all = 0;
@@ -148,9 +152,14 @@ bool IsAnothers(const SavedModel& model, const std::vector<SavedModel>& all) {
   const auto equal = [&](const SavedModel& one) {
     return std::all_of(one.variables.begin(), one.variables.end(), is_equal);
   };
+  // A model that is wholly equal is the live state, whatever else is equal,
+  // too.
   if (equal(model)) return false;
   return std::any_of(all.begin(), all.end(), [&](const SavedModel& other) {
     const bool same_prefix = other.prefix == model.prefix;
+    // Either the same model under another prefix or another model under the
+    // same prefix. It must cover as many variables: a small part that is equal
+    // by accident explains nothing.
     return same_prefix != (other.root == model.root) &&
            other.variables.size() >= model.variables.size() && equal(other);
   });

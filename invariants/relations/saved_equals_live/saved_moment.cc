@@ -36,9 +36,12 @@ struct MomentSpec {
 };
 using Judged = JudgedRules<SpecRule<MomentSpec>>;
 
-// Repeats in a row that no habit explains.
+// After so many repeats in a row, each of which should have been new, no habit
+// of the program explains them. One alone may be a best state that is saved
+// again.
 constexpr uint32_t kRepeats = 2;
-// Programs that save something else each time: the last of them.
+// For programs that save something else each time: only the last kinds of saves
+// are kept.
 constexpr size_t kMostKept = 64;
 
 using Steps = std::map<uint32_t, uint64_t>;  // by the optimizer
@@ -156,7 +159,8 @@ class MomentOfProcess : public SavedCheckpoints {
       Tell(facts, unknown, nullptr, nullptr);
       return 0;
     }
-    // Nothing new was there to be saved: the row goes on.
+    // Too little has moved for a new state to look new: this save neither adds
+    // to the row nor ends it.
     if (!trained.MostMoved()) return last.repeats;
     if (last.repeats + 1 >= kRepeats) Tell(facts, "", &checkpoint, &last);
     return last.repeats + 1;
@@ -180,6 +184,8 @@ class MomentOfProcess : public SavedCheckpoints {
     return "";
   }
 
+  // What a new state would differ by: the trainable parameters of the
+  // optimizers that have stepped since the last save of this kind.
   Trained TrainedSince(const ProcessFacts& facts,
                        const SavedCheckpoint& checkpoint,
                        const Kept& last) const {
@@ -251,7 +257,8 @@ class MomentOfProcess : public SavedCheckpoints {
            });
   }
 
-  // What was collected in this pause was for something else.
+  // Something has taken the state that was collected in this pause: a save that
+  // comes now has to collect one anew.
   void Taken() {
     collected_ = false;
     for (auto& [like, kept] : kept_) {
@@ -270,7 +277,7 @@ class MomentOfProcess : public SavedCheckpoints {
                                  }));
   }
 
-  // A pass where neither is given.
+  // Reports a pass where neither a reason nor a repeated save is given.
   void Tell(const ProcessFacts& facts, const std::string& unknown,
             const SavedCheckpoint* repeats, const Kept* last) const {
     for (const auto& rule : judged_.rules) {

@@ -48,14 +48,16 @@ struct ReadFile {
   }
 };
 
-// Programs that go on reading files and never step: the last of them.
+// For programs that go on reading files and never step: only the last files are
+// kept.
 constexpr size_t kMostFiles = 64;
 
 constexpr std::string_view kOptimizers = "torch.optim.";
 
 constexpr CheckpointPoints kReading = {StatePoint::kLoad, StatePoint::kNone};
 
-// Most of it: a tensor of zeros may be in several states.
+// Was most of the state given to an optimizer? Not any tensor of it: a tensor
+// of zeros may be in several states.
 bool IsAmong(const std::set<uint64_t>& state, const std::set<uint64_t>& given) {
   const auto found = static_cast<size_t>(
       std::count_if(state.begin(), state.end(),
@@ -70,7 +72,8 @@ class ResumedOfProcess : public SavedCheckpoints {
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     if (!IsOptimizerStep(call)) return;
-    // Its second step: what was read before it is read for good.
+    // The second step of an optimizer: the program has begun to train, and what
+    // it left of the files until now is left for good.
     if (judged_optimizers_.count(call.object)) {
       files_.clear();
       took_.clear();
@@ -136,7 +139,8 @@ class ResumedOfProcess : public SavedCheckpoints {
   void OnCheckpoint(const ProcessFacts& facts,
                     const SavedCheckpoint& checkpoint,
                     const Digests& before) override {
-    // Others fill in tensors that they are given, which may be the optimizer's.
+    // Other functions that load fill in tensors that they are given, which may
+    // be those of the optimizer itself.
     if (facts.FunctionName(checkpoint.call.function_id) !=
         "torch.serialization.load") {
       return;
@@ -169,8 +173,8 @@ class ResumedOfProcess : public SavedCheckpoints {
     return known || AreNamed(facts, optimizer.held);
   }
 
-  // Before a model is called first nobody knows it: what it takes tells by the
-  // names of its parameters whose it is.
+  // A model is known from its first call on. A state that it took earlier shows
+  // only by its keys, which end with the names of its parameters.
   bool AreNamed(const ProcessFacts& facts,
                 const std::vector<HeldVariable>& held) const {
     std::set<std::string_view> names;
@@ -193,7 +197,8 @@ class ResumedOfProcess : public SavedCheckpoints {
     return true;
   }
 
-  // It, or one that wraps it or is wrapped by it.
+  // Has the optimizer taken a state, or one that wraps it or is wrapped by it?
+  // These hold the same parameters.
   bool HasTakenState(const ProcessFacts& facts,
                      const Optimizer& optimizer) const {
     // 0: one of which it is not known which it was.
@@ -230,12 +235,12 @@ class ResumedOfProcess : public SavedCheckpoints {
     const bool others_took = std::any_of(
         took_.begin(), took_.end(),
         [&](uint32_t object) { return IsOptimizer(facts, object); });
-    // It may have been this file's state.
+    // The state that others took may have been that of this file.
     if (others_took && given_.empty()) return facts.not_sampled();
     return "";
   }
 
-  // `file` is null: all is well.
+  // Reports a pass where `file` is null.
   void Tell(const ProcessFacts& facts, const Call& step, const ReadFile* file,
             const std::string& unknown) const {
     for (const auto& rule : judged_.rules) {

@@ -60,7 +60,8 @@ class StillOfProcess : public SavedCheckpoints {
       ++edges_[call.object];
       stepping_rings_.insert(call.ring);
     } else if (IsOfCategory(call, "save")) {
-      // Of each save, because whether another thread steps shows only later.
+      // Noted for each save, because only later it shows whether another thread
+      // steps.
       begun_[{call.ring, call.number}] = {edges_, facts.gaps(), 0};
     } else if (IsOfCategory(call, "state_dict")) {
       const uint32_t root = RootModuleOf(facts.definitions(), call.object);
@@ -79,7 +80,8 @@ class StillOfProcess : public SavedCheckpoints {
   void OnCheckpointEntry(const ProcessFacts& facts,
                          const CheckpointEntryEvent& event) override {
     SavedCheckpoints::OnCheckpointEntry(facts, event);
-    // What was collected went into another model.
+    // The state that was collected went into another model, and not into a
+    // save.
     if (event.point != StatePoint::kLoadStateDict) return;
     const VariableInfo* live = facts.definitions().Variable(event.variable);
     if (live) given_.erase(live->root);
@@ -158,6 +160,8 @@ class StillOfProcess : public SavedCheckpoints {
     return (edges + 1) / 2;
   }
 
+  // One verdict for each model and rule. A step that was seen is a violation
+  // even if the rest of the save is not known.
   void Judge(const ProcessFacts& facts, const SavedCheckpoint& checkpoint,
              uint32_t root, const LiveModel& model) const {
     const SaveMoment moment = Collected(checkpoint, root);

@@ -61,17 +61,21 @@ struct Pending {
   }
 };
 
+// Collects what is saved of each model in the pause between two steps, over all
+// files, and judges it at the step that ends the pause.
 class WholeOfProcess : public SavedCheckpoints {
  public:
   explicit WholeOfProcess(const Judged* judged)
       : SavedCheckpoints(kSaving), judged_(*judged) {}
 
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
-    // What is saved from here on is the state of another moment.
+    // A step ends the pause: what is saved from here on is the state of another
+    // moment.
     if (IsOptimizerStep(call)) JudgeAll(facts, /*cut_short=*/"");
   }
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-    // First: saves that are still open become windows of their own.
+    // The base goes first: it hands over the saves that are still open as
+    // broken ones.
     SavedCheckpoints::OnEnd(facts, end);
     JudgeAll(facts, end == ProcessEnd::kClean ? "" : WhoseEndWords(facts, end));
   }
@@ -149,6 +153,7 @@ class WholeOfProcess : public SavedCheckpoints {
         Judge(facts, pending, rule, cut_short);
       }
     }
+    // A model that is not saved in the next pause has no window there.
     pending_.clear();
   }
 
@@ -162,8 +167,8 @@ class WholeOfProcess : public SavedCheckpoints {
     verdict.varied = verdict.trials > 0;
     const std::vector<uint32_t> missing =
         Missing(pending, rule.spec, facts.definitions());
-    // What is whole stays whole, so missing records matter only if something is
-    // not there.
+    // Missing records and an early end matter only where something is not
+    // there: a checkpoint that is whole stays whole.
     if (!missing.empty()) {
       const std::string reason = WhyTheRestMayBeThere(facts, pending);
       if (!reason.empty()) {

@@ -15,6 +15,8 @@ constexpr char kNever[] = "never";
 constexpr char kEvery[] = "every";
 constexpr char kFirstForward[] = "first_forward";
 
+// "torch.nn.modules.batchnorm.BatchNorm2d.running_mean": a class and the name
+// that its modules give the variable (VariableInfo::ClassRole).
 bool IsClassMember(const std::string& role) {
   const size_t dot = role.rfind('.');
   return dot != std::string::npos && dot > 0 && dot + 1 < role.size();
@@ -39,7 +41,7 @@ void ReadWhat(JsonReader* reader, ChangeSpec* spec) {
   }
 }
 
-// Read behind kind and steps, which decide whether it has a meaning.
+// Read after kind and steps, which decide whether the key has a meaning.
 void ReadAfter(JsonReader* reader, ChangeSpec* spec) {
   if (!reader->Has("after")) return;
   spec->after_forward = true;
@@ -66,6 +68,8 @@ void ReadHow(JsonReader* reader, ChangeSpec* spec) {
 
 }  // namespace
 
+// Asked at each record at a step's end, because programs freeze and unfreeze as
+// they train. A copy (shadow_of) follows what it copies, frozen or not.
 bool IsFrozen(const ProcessFacts& facts, uint32_t variable) {
   const VariableInfo* info = facts.definitions().Variable(variable);
   const VariableState* state = facts.Variable(variable);
@@ -84,6 +88,7 @@ nlohmann::json ChangeSpec::ToJson() const {
   return json;
 }
 
+// One point is enough: a change is found by comparing the ends of two steps.
 void ChangeSpec::AddNeeds(CaptureNeeds* needs) const {
   needs->State(ToJson().at("of"), "step_end");
   if (after_forward) {

@@ -34,13 +34,16 @@ Tri DueUpdates::IsDue(const ProcessFacts& facts, uint32_t variable) {
     }
   }
   const auto holders = holders_.find(variable);
-  // Held by none: nothing says that it should stand still.
+  // No optimizer holds the variable, so nothing says that it should stand
+  // still.
   if (holders == holders_.end()) return Tri::kYes;
   Tri due = Tri::kNo;
   for (const auto& [optimizer, group] : holders->second) {
     const auto stepped = stepped_.find(optimizer);
     const Tri step =
         stepped == stepped_.end() ? Tri::kUnknown : stepped->second;
+    // An optimizer that made no step asks nothing of what it holds (a
+    // discriminator that is trained every other step).
     if (step == Tri::kNo) continue;
     const auto rate = facts.optimizer_books().LearningRate(optimizer, group);
     if (rate && *rate == 0) continue;

@@ -36,8 +36,8 @@ class Rhythm {
       return;
     }
     const bool changed = change.changed == Tri::kYes;
-    // Who is not asked and changes has no rhythm; who is not asked and does
-    // not says nothing.
+    // A variable that changes without being asked to has no rhythm. One that is
+    // not asked to change and stands still says nothing.
     if (change.due == Tri::kNo) {
       stray_ |= changed;
       return;
@@ -71,6 +71,8 @@ class Rhythm {
   std::optional<uint64_t> last_;  // in which it changed
   std::optional<uint64_t> period_;
   size_t periods_ = 0;
+  // A change that no period explains, and a step that was not seen. Either
+  // leaves the variable without a rule for the whole run.
   bool stray_ = false;
   bool broken_ = false;
 };
@@ -93,7 +95,8 @@ class ChangesSeen : public ProcessObserver {
 
   void Collect(const ProcessDefinitions& definitions,
                HypothesisSet* out) const {
-    // Others have an encoder that follows another within one model.
+    // Of the experiment: in other programs a frozen encoder follows another one
+    // within the model.
     if (!frozen_.empty()) {
       out->Add({Frozen().ToJson(), Scope::kExperiment, {}});
     }
@@ -276,10 +279,12 @@ class ChangesOfProcess : public ProcessObserver {
     const auto wanted = IsWanted(rule.spec, change, &since);
     if (!wanted) return;
     const bool changed = change.changed == Tri::kYes;
-    // Where nothing changes at all, that this one stands still shows nothing.
+    // A variable that stands still is evidence only if something else of the
+    // process changed in this step or the one before.
     verdict.varied = rule.spec.steps > 0 || change.others_changed;
     if (changed != *wanted) {
-      // Its rate was not seen: with 0 it would not be asked to change.
+      // The learning rate was not seen. With a rate of 0 the variable would not
+      // be asked to change.
       if (!changed && change.due == Tri::kUnknown) {
         MarkUnknown("the learning rate was not recorded", &verdict);
       } else {
@@ -291,7 +296,8 @@ class ChangesOfProcess : public ProcessObserver {
 
   static void Violate(const ProcessFacts& facts, const StateEvent& event,
                       bool changed, const ChangeSpec& spec, Verdict* verdict) {
-    // Who wrote it last, if that is known.
+    // The call of the finding is the last writer, if that is known. Nobody
+    // wrote a variable that did not change.
     Call writer;
     if (changed) {
       const Writer written = facts.Variable(event.variable_id)->data_writer();

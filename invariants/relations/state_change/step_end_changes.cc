@@ -22,12 +22,15 @@ std::optional<StepChange> StepEndChanges::OnState(const ProcessFacts& facts,
     // has closed for all variables.
     due_.OnStepClosed(facts);
   }
-  // The records follow the close.
+  // The records of step_end come after the step has closed, when the clock is
+  // in the next one.
   const uint64_t closed = open > 0 ? open - 1 : 0;
   const auto [found, first] = last_.try_emplace(event.variable_id);
   Last last = found->second;
   found->second = {has_data ? std::optional(event.data) : std::nullopt, closed,
                    facts.gaps()};
+  // A second record in one step replaces the first and is not a change from
+  // step to step.
   if (first || last.step == closed) return std::nullopt;
   StepChange change;
   change.step = closed;

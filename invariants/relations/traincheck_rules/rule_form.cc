@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-// Kinds of params, as bits: some places take either of two.
+// Kinds of params, as bits: the second param of APIContainRelation takes either
+// of two.
 constexpr unsigned kApi = 1;
 constexpr unsigned kVariable = 2;
 constexpr unsigned kInputOutput = 4;
@@ -37,7 +38,9 @@ struct RelationForm {
 };
 
 // What params a relation takes, in their order, and the groups of its
-// precondition, its own condition first.
+// precondition, its own condition first. A relation that is not in this table
+// is an error (CheckRuleForm), while one that nothing here can judge is read
+// and stays unknown.
 const RelationForm* FindForm(const std::string& relation) {
   static const auto* const kForms = new std::vector<RelationForm>{
       {"APIContainRelation",
@@ -99,12 +102,16 @@ void ReadArguments(JsonReader* param) {
   param->Adopt(reader.Finish());
 }
 
+// A function. Keys that are absent are not checked by the rule, so none of them
+// is required but the name.
 void ReadApi(JsonReader* param) {
   ReadName("api_full_name", param);
   ReadIfThere("exception", param);
   if (param->Has("arguments")) ReadArguments(param);
 }
 
+// VarTypeParam speaks of all variables of a type, VarNameParam (`named`) of
+// one.
 void ReadVariable(bool named, JsonReader* param) {
   ReadName("var_type", param);
   ReadName("attr_name", param);
@@ -193,12 +200,15 @@ absl::Status CheckClause(const json& clause, const std::string& path) {
   if (!keys.is_null() && keys != "None" && !IsPath(keys)) {
     reader.Fail("additional_path", "neither \"None\" nor a list of keys");
   }
-  // Says how Python printed the values; they say it themselves.
+  // Says how Python printed the values. The values themselves have types in
+  // JSON.
   ReadIfThere("prop_dtype", &reader);
   if (constant) reader.Array("values");
   return reader.Finish();
 }
 
+// Clauses of an alternative must all hold. "Unconditional" is how TrainCheck
+// writes an empty list.
 absl::Status CheckAlternative(const json& alternative,
                               const std::string& path) {
   JsonReader reader(alternative, path);

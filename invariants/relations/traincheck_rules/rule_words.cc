@@ -64,6 +64,7 @@ std::string Variable(const json& param) {
   return "the " + attribute + " of " + whose;
 }
 
+// In the place of one value TrainCheck may write a symbol for many.
 struct Symbol {
   const char* name;
   const char* words;
@@ -79,7 +80,7 @@ constexpr Symbol kSymbols[] = {
     {"anything", "anything"},
 };
 
-// Ends of a change are values or one of TrainCheck's symbols for many values.
+// The value before or after a change, or one of the symbols.
 std::string ChangeEnd(const json& value) {
   for (const Symbol& symbol : kSymbols) {
     if (value == symbol.name) return symbol.words;
@@ -122,8 +123,8 @@ std::string Chain(const json& params) {
   return Join(names, ", then ");
 }
 
-// With two, the window in which the first is asked for is said as well; a chain
-// is a list of such pairs.
+// With two functions the window in which the first is asked for is said as
+// well. A longer chain is a list of such pairs.
 std::string Cover(const json& params) {
   if (params.size() > 2) {
     return "Each of these is called before the next is: " + Chain(params) + ".";
@@ -203,6 +204,7 @@ struct Words {
   std::string (*of)(const json& params);
 };
 
+// A row for each relation of rule_form.cc.
 constexpr Words kWords[] = {
     {"APIContainRelation", Contain},
     {"ConsistencyRelation", Consistency},

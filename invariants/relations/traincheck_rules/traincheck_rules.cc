@@ -64,10 +64,12 @@ class ImportedRule : public Rule {
         why_not_(std::move(why_not)) {}
 
   std::string Describe() const override { return DescribeRule(parameters()); }
+  // A rule that cannot be judged asks for no records.
   void AddNeeds(CaptureNeeds* needs) const override {
     for (const JudgedRule& native : natives_) native.rule->AddNeeds(needs);
   }
-  // They say what calls and variables did.
+  // Such rules say what calls and variables of the reference program did, and
+  // not what is right.
   bool is_structure() const override { return true; }
   const std::vector<JudgedRule>& natives() const { return natives_; }
   const std::string& why_not() const { return why_not_; }
@@ -152,7 +154,8 @@ class TrainCheckRelation : public Relation {
         natives.push_back({0, *rule, std::move(native.precondition)});
         continue;
       }
-      // All of them must hold.
+      // The native rules mean the imported one only together, so one that is
+      // refused takes the others with it.
       natives.clear();
       translation.why_not = "an imported rule is not judged on runs of ours: " +
                             std::string(rule.status().message());

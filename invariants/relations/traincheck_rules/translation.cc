@@ -137,6 +137,7 @@ struct Row {
   Translation (*translate)(const json& rule);
 };
 
+// A relation that is not in the table is imported, shown and never judged.
 constexpr Row kTable[] = {
     {"APIContainRelation", Contain},
 };
