@@ -16,6 +16,7 @@ std::string_view KindOf(std::string_view device) {
 }  // namespace
 
 void Autocast::OnContext(const ContextEvent& event) {
+  // Other contexts that a plan names come here, too.
   if (!event.function || event.function->name != kAutocast) return;
   Thread& thread =
       threads_.try_emplace(event.ring, Thread{{}, !gap_}).first->second;
@@ -58,6 +59,8 @@ std::optional<std::string> Autocast::InnermostDtype(uint32_t ring) const {
   if (thread != threads_.end() && !thread->second.open.empty()) {
     return thread->second.open.back().dtype;
   }
+  // Outside of all regions that were seen: "" only if no region can have been
+  // entered unseen.
   const bool known = thread == threads_.end() ? !gap_ : thread->second.known;
   return known ? std::optional<std::string>("") : std::nullopt;
 }

@@ -31,6 +31,8 @@ bool IsForward(const FactSubject& subject) {
   return subject.call && HasCategory(*subject.call, CallCategory::kForward);
 }
 
+// The stage of the thread that made the last call, which is that of the call:
+// facts are read while its event is shown.
 FactValue Stage(const FactSubject& subject) {
   if (!subject.call) return {};
   const char* stage = subject.facts->stage();
@@ -77,6 +79,7 @@ FactValue InsideWrapper(const FactSubject& subject) {
   return ToFactValue(subject.facts->wrapper_calls().Enclose(*subject.call));
 }
 
+// Does a class of the user's define a method that a base class has, too?
 FactValue Overrides(const FactSubject& subject) {
   if (!subject.call || !subject.call->function) return {};
   const FunctionInfo& function = *subject.call->function;
@@ -129,6 +132,8 @@ Dropout DropoutOf(const ToldArguments& told) {
 bool MayDrop(const FactSubject& subject) {
   if (!subject.call || !subject.call->function) return false;
   const std::vector<std::string>& roles = subject.call->function->roles;
+  // The agent gives this word as the most general role to all functions that
+  // drop elements, whatever their names.
   if (roles.empty() || roles.back() != "dropout") return false;
   const ToldArguments told =
       ArgumentsOf(*subject.call, subject.facts->definitions());
@@ -166,8 +171,9 @@ FactValue EvalDropoutP(const FactSubject& subject) {
   return evaluates == Tri::kYes ? EffectiveDropoutP(subject) : FactValue();
 }
 
-// torch stretches the smaller tensor and goes on with a warning: [8] against
-// [8, 1] compares each with each.
+// Losses that compare element by element. If input and target differ in shape
+// torch stretches the smaller one and goes on with a warning: [8] against [8,
+// 1] compares each element with all others.
 bool IsElementwiseLoss(const Call& call) {
   static constexpr absl::string_view kModule = "torch.nn.functional.";
   static constexpr absl::string_view kLosses[] = {
@@ -184,7 +190,7 @@ bool IsElementwiseLoss(const Call& call) {
              std::end(kLosses);
 }
 
-// Null: not told as a tensor with all its sizes.
+// Null: the argument was not recorded as a tensor with all its sizes.
 const std::vector<uint64_t>* SizesOf(const ToldArguments& told,
                                      const char* name) {
   const CallValue* value = told.Find(name);
@@ -208,7 +214,9 @@ bool ComparesPairs(const std::vector<uint64_t>& input,
   return stretches_input && stretches_target;
 }
 
-// Who gives one element as the target means all to be compared with it.
+// A target of one element (a constant, "real" of a discriminator) is meant to
+// be compared with all elements. A target that is not known counts: the rule is
+// then unknown, and not without an occasion.
 bool ComparesElements(const FactSubject& subject) {
   if (!subject.call || !IsElementwiseLoss(*subject.call)) return false;
   const ToldArguments told =
@@ -226,8 +234,7 @@ FactValue ShapesMatch(const FactSubject& subject) {
       ArgumentsOf(*subject.call, subject.facts->definitions());
   const auto* input = SizesOf(told, "input");
   const auto* target = SizesOf(told, "target");
-  // Without all sizes of both nothing tells whether torch stretches one of
-  // them.
+  // Whether torch stretches one of them shows only in all sizes of both.
   if (!input || !target) return {};
   return *input == *target;
 }
@@ -245,7 +252,8 @@ FactValue RngAdvanced(const FactSubject& subject) {
       subject.facts->random_draws().Advanced(subject.call->ring));
 }
 
-// Modules that compute otherwise when they train.
+// Has the model a part that computes otherwise in training mode? Without one
+// the mode makes no difference.
 bool HasModes(const FactSubject& subject) {
   const ProcessFacts& facts = *subject.facts;
   for (const auto& [id, object] : facts.definitions().objects()) {
@@ -279,6 +287,8 @@ FactValue FrozenAsBefore(const FactSubject& subject) {
   return !subject.call->Is(kModuleTraining);
 }
 
+// Until a clipping was followed by a step or by a clear there is nothing to
+// judge.
 bool ClearsClipped(const FactSubject& subject) {
   return subject.call && subject.facts->clipped_gradients().happened();
 }
@@ -287,6 +297,9 @@ FactValue ClippedInVain(const FactSubject& subject) {
   return ToFactValue(subject.facts->clipped_gradients().InVain());
 }
 
+// Each row: name, what must be recorded, the words for true and for false, when
+// it is unknown, how it is read, and where it applies. The words stand in rules
+// and findings; docs/facts.md has the same rows in detail.
 constexpr auto kOf = FactOf::kCall;
 constexpr Fact kRows[] = {
     {"call.stage", kOf, FactType::kText, FactNeed::kNone, "the stage", nullptr,

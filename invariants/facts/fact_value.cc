@@ -37,6 +37,8 @@ std::string Describe(const Fact& fact, const FactValue& value) {
   if (const auto* flag = std::get_if<bool>(&value)) {
     return *flag ? text : fact.otherwise;
   }
+  // The text "" stands for the absence of what the fact names, as of a type
+  // outside of all autocast regions.
   if (value == FactValue(std::string())) return text + " is none";
   return text + " is " + FactToJson(value).dump();
 }

@@ -23,9 +23,13 @@ void FrozenModes::OnCallBegin(const Call& call) {
   }
   if (!IsInTraining(call)) return;
   if (!call.Is(kModuleTraining)) {
+    // Whether it is frozen, and so put there on purpose, shows at the next
+    // step. A call in evaluation mode also takes back what was found of
+    // training mode before.
     candidates_.insert(call.object);
     training_.erase(call.object);
   } else if (evaluating_.contains(call.object)) {
+    // It may have been unfrozen since the last step: see the header.
     doubtful_.insert(call.object);
   }
 }
@@ -58,6 +62,8 @@ bool FrozenModes::IsInTraining(const Call& call) const {
 
 bool FrozenModes::Concerns(const Call& call) const {
   if (!IsInTraining(call) || !evaluating_.contains(call.object)) return false;
+  // A call in training mode counts only if an earlier step has found the module
+  // frozen in spite of such a call.
   const bool is_doubtful =
       call.Is(kModuleTraining) && !training_.contains(call.object);
   return !is_doubtful && IsFrozen(call.object);
@@ -88,6 +94,7 @@ bool FrozenModes::IsTrainable(uint32_t variable) const {
 
 bool FrozenModes::IsFrozen(uint32_t module) const {
   const ObjectInfo* object = inputs().definitions.Object(module);
+  // A root is a whole model, not a part of one.
   if (!object || object->root == 0) return false;
   const std::string prefix = absl::StrCat(object->path, ".");
   const Parameters& all = ParametersOf(object->root);
@@ -97,6 +104,7 @@ bool FrozenModes::IsFrozen(uint32_t module) const {
   for (; one != all.end() && absl::StartsWith(one->first, prefix); ++one) {
     if (IsTrainable(one->second)) return false;
   }
+  // Without parameters (an activation) there is nothing that could be frozen.
   return one != first;
 }
 

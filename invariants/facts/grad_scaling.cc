@@ -78,6 +78,8 @@ void GradScaling::OnCallBegin(const Call& call) {
 void GradScaling::OnCallEnd(const Call& call) {
   const auto method = methods_.find(call.function_id);
   if (method == methods_.end()) return;
+  // At the end of the call: only then its result, which says whether a loss was
+  // scaled, is recorded.
   Thread& thread = Find(call.ring);
   switch (method->second) {
     case Method::kStep:
@@ -108,12 +110,16 @@ void GradScaling::OnCallEnd(const Call& call) {
   }
 }
 
+// The object may be an optimizer, a model or a wrapper: zero_grad of a model
+// clears the gradients of all optimizers that hold parameters of it.
 void GradScaling::ZeroGrad(uint32_t object) {
   for (const auto& [key, held] : inputs().definitions.holds()) {
     if (inputs().ownership.Clears(object, key.first)) OnCleared(key.first);
   }
 }
 
+// Would a call of GradScaler.scale have been recorded? Only then a backward
+// without one is known to be unscaled.
 bool GradScaling::IsRecorded() const {
   const RecordedSteps& recorded = inputs().recorded;
   if (!recorded.whole()) return false;
@@ -136,6 +142,7 @@ void GradScaling::Backward(Thread* thread) {
   } else {
     plain_ = now_;
   }
+  // The next backward is scaled only if a loss is scaled for it again.
   thread->scaled_loss = Tri::kNo;
 }
 

@@ -16,6 +16,7 @@ FactValue Trains(const FactSubject& subject) {
   return ToFactValue(Passes(subject).Trains(subject.loader));
 }
 
+// Passes include the one that goes on.
 bool HasPassBefore(const FactSubject& subject) {
   return Passes(subject).Passes(subject.loader) > 1;
 }
@@ -49,6 +50,8 @@ FactValue Shuffles(const FactSubject& subject) {
 const std::vector<Fact>& LoaderFacts() {
   constexpr auto kOf = FactOf::kLoader;
   static const auto* const kFacts = new std::vector<Fact>{
+      // All of them at the end of the call: only then the batch that the call
+      // fetched counts.
       {"loader.trains", kOf, FactType::kBool, FactNeed::kNone,
        "batches of the loader were trained with",
        "no batch of the loader was trained with",

@@ -19,9 +19,11 @@ bool IsAhead(const StateEvent& event) {
 }  // namespace
 
 void LoaderPasses::Indices::Add(uint64_t batch, uint64_t prefix) {
+  // Later batches would only make passes of different lengths look different.
   if (batches >= prefix) return;
   ++batches;
-  // Odd: the order of the batches matters, and none is lost.
+  // A multiplication by an odd number can be undone, so that no batch is lost
+  // in the digest; after it the order of the batches matters.
   digest = (digest ^ batch) * 0x9e3779b97f4a7c15;
 }
 
@@ -33,6 +35,8 @@ std::optional<uint64_t> LoaderPasses::Indices::Digest(uint64_t prefix) const {
 void LoaderPasses::Begin(Loader* loader, uint64_t ordinal) {
   loader->consumed = loader->passes > 0 ? loader->exhausted : Tri::kUnknown;
   loader->exhausted = Tri::kNo;
+  // A pass that was left before its prefix was complete has no digest, and the
+  // next pass then nothing to be compared with.
   loader->prefix_before = loader->indices.Digest(loader->prefix);
   // What was drawn while the iterator was made belongs to the pass that begins
   // now.
@@ -47,6 +51,7 @@ void LoaderPasses::Begin(Loader* loader, uint64_t ordinal) {
 
 void LoaderPasses::Fetched(Loader* loader, uint64_t batches) {
   loader->fetched = batches;
+  // Only a pass that is trained with is compared, and once: see IsCompared.
   const bool whole = batches >= loader->prefix && loader->trains_now;
   if (whole && loader->compared_at == 0) loader->compared_at = batches;
 }
@@ -93,6 +98,8 @@ void LoaderPasses::OnMark(const MarkEvent& mark) {
 }
 
 void LoaderPasses::OnScalar(const ScalarEvent& event) {
+  // What the agent records of a sampler at a fetch: whether it shuffles, and
+  // how many indices are in a batch.
   if (event.point != StatePoint::kFetch) return;
   Loader& loader = At(event.object);
   if (*event.name == "shuffles") loader.random = ToTri(event.value != 0);
@@ -104,6 +111,8 @@ void LoaderPasses::OnScalar(const ScalarEvent& event) {
   if (*event.name != "indices" || !first) return;
   const int64_t said = WholePart(event.value).value_or(0);
   if (said < 1) return;
+  // As many batches as have kIndices indices together, and kBatches at most:
+  // one batch is enough if it has kIndices indices.
   const uint64_t count = std::min<uint64_t>(said, kIndices);
   loader.prefix = std::min(kBatches, (kIndices + count - 1) / count);
 }
@@ -118,6 +127,8 @@ void LoaderPasses::OnState(const StateEvent& event) {
 
 void LoaderPasses::OnGap() {
   gap_ = true;
+  // An iterator may have been made unseen: which loader feeds the next backward
+  // is not known until a batch is fetched.
   current_.clear();
   for (auto& [id, loader] : loaders_) {
     loader.exhausted = Tri::kUnknown;
@@ -131,6 +142,7 @@ void LoaderPasses::OnGap() {
 LoaderPasses::Loader& LoaderPasses::At(uint32_t loader) {
   const auto [found, is_new] = loaders_.try_emplace(loader);
   if (is_new) {
+    // The begin of a loader that is new behind a gap may be missing.
     found->second.early.whole = found->second.indices.whole = !gap_;
   }
   return found->second;

@@ -9,6 +9,8 @@ namespace traincheck {
 
 namespace {
 
+// Goes over all that the optimizer holds; see ClearByState for what keeps this
+// off most records.
 bool Holds(const Optimizer& optimizer, uint32_t variable) {
   return std::any_of(
       optimizer.held.begin(), optimizer.held.end(),
@@ -42,6 +44,8 @@ void OptimizerBooks::Backward() {
   for (auto& [id, book] : books_) book.maybe_cleared = true;
 }
 
+// zero_grad of an optimizer, or of a model or wrapper whose parameters it
+// holds.
 void OptimizerBooks::ZeroGrad(uint32_t object) {
   // An optimizer without a book has made no step that left gradients behind.
   for (auto& [id, book] : books_) {
@@ -61,6 +65,8 @@ void OptimizerBooks::AfterCall(const Call& call, CallOutcome outcome) {
   // Clears count from one step to the next.
   book.cleared = book.maybe_cleared = false;
   CountRates(&book);
+  // Once before each step is as it should be; a habit of more is reported
+  // (ScheduleIsFast).
   if (book.schedule_moved) book.moved_often.Add(*book.schedule_moved > 1);
 }
 
@@ -69,6 +75,8 @@ void OptimizerBooks::CountRates(Book* book) {
   const bool some =
       std::any_of(rates.begin(), rates.end(),
                   [](const auto& one) { return one.second != 0; });
+  // Rates that were 0 from the start are a choice, or a warm-up that has not
+  // begun: only a rate that was there can have ended.
   book->had_rate |= some;
   // Without recorded rates the step neither lengthens the streak nor ends it.
   if (book->had_rate && !rates.empty()) book->without_rate.Add(!some);
@@ -101,6 +109,8 @@ void OptimizerBooks::ClearByState(uint32_t variable, bool sure) {
 }
 
 void OptimizerBooks::OnScalar(const ScalarEvent& event) {
+  // What the agent records where a step begins is about the optimizer that
+  // steps.
   if (event.point == StatePoint::kPreStep) Keep(event, &books_[event.object]);
 }
 
@@ -177,6 +187,7 @@ std::optional<Tri> OptimizerBooks::FastScheduleFor(uint32_t optimizer,
 }
 
 Tri OptimizerBooks::IsAsLong(const Streak& streak, uint64_t steps) {
+  // Missing records cannot make a streak that was seen shorter.
   if (streak.length >= steps) return Tri::kYes;
   // A streak that missing records cut off may be longer than what is known of
   // it.
@@ -196,6 +207,8 @@ std::optional<uint64_t> OptimizerBooks::BackwardsSince(
 Tri OptimizerBooks::ClearedSince(uint32_t optimizer) const {
   if (HasGapSince(optimizer)) return Tri::kUnknown;
   const Book& book = Find(optimizer);
+  // Gradients that are other tensors than at the last step were cleared in
+  // between, even if nothing recorded how.
   if (book.cleared || book.grads_replaced == 1) return Tri::kYes;
   return book.maybe_cleared ? Tri::kUnknown : Tri::kNo;
 }

@@ -29,11 +29,13 @@ FactValue HasStepped(const FactSubject& subject) {
   return *steps > 0;
 }
 
-// Master copies are given their gradients by hand, anew for each step.
+// Do backwards give gradients to what the optimizer holds? Master copies in
+// float32 are given their gradients by hand, anew for each step, and need no
+// clearing.
 bool BackwardsReach(const FactSubject& subject) {
   const Optimizer* optimizer =
       subject.facts->ownership().Find(subject.optimizer);
-  // What it holds is not told, so backwards may reach it.
+  // It is not known what it holds, so backwards may reach it.
   if (!optimizer) return true;
   for (const HeldVariable& held : optimizer->held) {
     const VariableState* state = subject.facts->Variable(held.variable);
@@ -65,6 +67,7 @@ FactValue Backwards(const FactSubject& subject) {
 // Schedules end with a step or two at 0, and restarts pass by it.
 constexpr uint64_t kStepsWithoutRate = 8;
 
+// WithoutRateFor has a value once some step had a rate above 0: see CountRates.
 bool HadRate(const FactSubject& subject) {
   return Books(subject)
       .WithoutRateFor(subject.optimizer, kStepsWithoutRate)
@@ -80,6 +83,7 @@ FactValue RatesEnded(const FactSubject& subject) {
 // A float32 counts to 16 million; bfloat16 stops at 256.
 constexpr double kEnoughBits = 24;
 
+// Optimizers without state (plain SGD) keep no counter.
 bool HasCounter(const FactSubject& subject) {
   return Books(subject).CounterBits(subject.optimizer).has_value();
 }
@@ -89,7 +93,8 @@ FactValue CountsOn(const FactSubject& subject) {
   return bits ? FactValue(*bits >= kEnoughBits) : FactValue();
 }
 
-// What happens once is a resume, or another phase.
+// Times in a row from which on a schedule that runs apart from its optimizer is
+// reported. What happens once is a resume, or another phase of the training.
 constexpr uint64_t kHabit = 3;
 
 bool HasSchedule(const FactSubject& subject) {
@@ -120,6 +125,8 @@ FactValue TiesKept(const FactSubject& subject) {
   return lost ? FactValue(*lost == 0) : FactValue();
 }
 
+// Only a step that accumulates several backwards, all of losses that are means,
+// can mix different numbers of targets.
 bool AddsMeans(const FactSubject& subject) {
   return subject.optimizer != 0 &&
          subject.facts->accumulated_means().Alike().has_value();
@@ -148,11 +155,15 @@ FactValue TrainsAsBefore(const FactSubject& subject) {
   return ToFactValue(subject.facts->training_modes().AsBefore(*optimizer));
 }
 
+// In a program without a GradScaler the fact could not be otherwise, and rules
+// on it would judge every clipping and step.
 bool ScalesGradients(const FactSubject& subject) {
   return subject.call && subject.facts->grad_scaling().used();
 }
 
-// Where the call is not of one optimizer (clipping), of all of them.
+// A call that is not of one optimizer (clipping) is given parameters, and
+// nothing says whose: the fact is known only if it is the same for all
+// optimizers.
 FactValue GradScaled(const FactSubject& subject) {
   if (!subject.call) return {};
   const GradScaling& scaling = subject.facts->grad_scaling();
@@ -176,6 +187,8 @@ FactValue BackwardScale(const FactSubject& subject) {
 
 constexpr auto kOf = FactOf::kOptimizer;
 
+// What follows from calls and scalars around the steps. Rows are as in
+// call_facts.cc.
 std::vector<Fact> OfSteps() {
   return {
       {"opt.step_index", kOf, FactType::kNumber, FactNeed::kNone,
@@ -212,6 +225,7 @@ std::vector<Fact> OfSteps() {
   };
 }
 
+// What follows from schedules, modes and scalers, between the steps.
 std::vector<Fact> OfTrainings() {
   return {
       {"schedule.fast", kOf, FactType::kBool, FactNeed::kNone,

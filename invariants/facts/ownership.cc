@@ -14,6 +14,9 @@ void Ownership::Refresh() const {
   group_of_.clear();
   in_storage_.clear();
   replicated_models_.clear();
+  // Groups come before the optimizers' state, which is found by the names of
+  // replicas, and both before the optimizers, which take the wrappers of their
+  // variables' groups.
   for (const auto& [id, info] : definitions_->variables()) {
     if (info.alias_group != 0) ++in_storage_[info.alias_group];
   }
@@ -26,6 +29,7 @@ void Ownership::Refresh() const {
   }
   AddOptimizerState();
   for (const auto& [key, variables] : definitions_->holds()) {
+    // One entry for each parameter group of an optimizer.
     Optimizer& optimizer = optimizers_[key.first];
     optimizer.object = key.first;
     for (uint32_t variable : variables) {
@@ -39,7 +43,9 @@ void Ownership::Refresh() const {
   }
 }
 
-// What an optimizer keeps of a replica is one too.
+// What an optimizer keeps of a replicated parameter (moments) is equal on all
+// ranks as well. No wrapper names these variables, so they are found by their
+// names.
 void Ownership::AddOptimizerState() const {
   std::unordered_map<std::string, uint32_t> group_of_name;
   for (const auto& [variable, group] : group_of_) {
@@ -85,6 +91,7 @@ void Ownership::AddModules(Optimizer* optimizer) const {
       optimizer->wrappers.insert(id);
     }
   }
+  // zero_grad may be called on the wrapper as well as on the model in it.
   optimizer->modules.insert(optimizer->wrappers.begin(),
                             optimizer->wrappers.end());
 }
@@ -136,6 +143,7 @@ bool Ownership::IsInstance(uint32_t object,
   const ObjectInfo* info = definitions_->Object(object);
   if (!info) return false;
   return info->class_name == class_name ||
+         // The definition has all classes that its class derives from.
          std::find(info->bases.begin(), info->bases.end(), class_name) !=
              info->bases.end();
 }

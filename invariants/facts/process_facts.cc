@@ -9,6 +9,8 @@ std::string NameOfProcess(uint32_t number, std::optional<int32_t> rank) {
               : "process " + std::to_string(number);
 }
 
+// The trackers get references to members of this object, which is why it cannot
+// be copied or moved, and why those members stand before `trackers_`.
 ProcessFacts::ProcessFacts(uint32_t number)
     : number_(number),
       reader_(this),
@@ -60,6 +62,8 @@ void ProcessFacts::OnState(const StateEvent& event) {
   }
 }
 
+// Statistics, rows, scalars and contexts are of use as facts alone: no relation
+// looks at them itself.
 void ProcessFacts::OnStatistics(const StatisticsEvent& event) {
   trackers_->ForEach([&](auto& tracker) { tracker.OnStatistics(event); });
 }
@@ -101,11 +105,14 @@ void ProcessFacts::OnCheckpointEntry(const CheckpointEntryEvent& event) {
 }
 
 void ProcessFacts::OnPlace(const PlaceRecord& place) {
+  // Comes when the process has joined its group, which may be long after its
+  // first records.
   rank_ = place.rank;
   world_ = place.world_size;
 }
 
 void ProcessFacts::OnQuiet() {
+  // A worker that waits for its trainer is quiet, too, which says nothing.
   if (is_worker()) return;
   for (ProcessObserver* observer : observers_) observer->OnQuiet(*this);
 }
@@ -129,6 +136,7 @@ void ProcessFacts::OnDefinition(RecordType type, uint32_t id) {
 void ProcessFacts::End(ProcessEnd end) {
   // Batches that waited for digests come before the end of their process.
   reader_.End();
+  // Before the observers see the end: their verdicts may ask for it.
   was_lost_ = end == ProcessEnd::kLost;
   for (ProcessObserver* observer : observers_) observer->OnEnd(*this, end);
 }
@@ -137,6 +145,7 @@ void ProcessFacts::Fields(Archive& archive) {
   // The reader comes first: calls that others save point into its definitions.
   archive(reader_, clock_, stage_);
   trackers_->ForEach([&](auto& tracker) { tracker.Fields(archive); });
+  // The order is part of the format of snapshots (archive.h).
   archive(recorded_, attempt_, rank_, world_, was_lost_, gaps_);
   // It is derived from the definitions, and is not saved.
   if (archive.reading()) ownership_.OnRestored();

@@ -48,6 +48,8 @@ void RowChanges::OnRows(const RowsEvent& event) {
     if (event.first_row != before.size()) return;
     before.insert(before.end(), event.digests.begin(), event.digests.end());
   } else if (at_begin && event.of == kHasGrad) {
+    // The agent records digests and not values: a row of zeros is known by the
+    // digest that zeros of its type and size have.
     const auto zero = ZeroRow(*event.variable);
     if (!zero || event.first_row != parameter.zero.size()) return;
     for (const uint64_t digest : event.digests) {
@@ -74,6 +76,7 @@ void RowChanges::Parameter::Compare(const RowsEvent& event) {
 Tri RowChanges::WithoutGrad(uint32_t parameter) const {
   const auto found = parameters_.find(parameter);
   if (found == parameters_.end()) return Tri::kUnknown;
+  // Only the last step of the parameter's optimizer counts (OnCallBegin).
   const Parameter& of = found->second;
   // One row is enough, whatever was not compared. That no row changed is known
   // of all rows together only.

@@ -17,6 +17,10 @@ struct Limit {
   std::vector<const char*> facts;
 };
 
+// Limits of trainings on a GPU. The words in front are what the agent writes
+// behind "sight:limit "; a limit concerns the facts whose names begin with one
+// of the texts in the list. Values on a device are copied only where they are
+// small and nothing has to wait for them (docs/gpu.md).
 std::map<std::string, Limit> LimitsOfDevices() {
   return {
       {"devices",
@@ -62,6 +66,10 @@ std::map<std::string, Limit> LimitsOfDevices() {
   };
 }
 
+// All limits that this version knows. Those with "*" hide calls and states as
+// well, so that a rule without a window is unknown and not without an occasion
+// (rule_needs.cc). Those with "" concern all that the agent itself looks at,
+// and nothing that is recorded.
 const std::map<std::string, Limit>& Limits() {
   static const auto* const kLimits = [] {
     auto* const limits = new std::map<std::string, Limit>{
@@ -120,13 +128,18 @@ void Sight::OnScalar(const ScalarEvent& event) {
   if (!IsAboutSight(*event.name)) return;
   std::string what = event.name->substr(sizeof(kPrefix) - 1);
   if (what == "looks") {
+    // Said once for each plan, ahead of what the plan asks for: a period
+    // begins.
     ++periods_;
+    // Clamped: the number is a double from a record, which anybody may have
+    // written.
     looks_ = static_cast<uint32_t>(
         std::clamp<int64_t>(WholePart(event.value).value_or(0), 0, 1'000'000));
     return;
   }
   constexpr char kLimit[] = "limit ";
   if (what.rfind(kLimit, 0) == 0) {
+    // For good: what escaped once may have been what a rule is about.
     limits_.insert(what.substr(sizeof(kLimit) - 1));
     return;
   }

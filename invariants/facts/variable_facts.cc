@@ -37,6 +37,7 @@ FactValue OfState(const FactSubject& subject) {
   return state ? ToFactValue((state->*method)()) : FactValue();
 }
 
+// The words are those of docs/facts.md and of stored rules: they never change.
 FactValue Kind(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   if (!info) return {};
@@ -69,6 +70,8 @@ FactValue Role(const FactSubject& subject) {
   return std::string(state->trainable() == Tri::kYes ? "trainable" : "frozen");
 }
 
+// Definitions say who holds what. They come before what uses them, so that
+// "nobody" is known, too.
 FactValue Held(const FactSubject& subject) {
   if (subject.variable == 0) return {};
   return subject.facts->ownership().IsHeld(subject.variable);
@@ -95,6 +98,8 @@ FactValue GradZero(const FactSubject& subject) {
   return state->grad_nonzero_at_step() == Tri::kNo;
 }
 
+// The rate of the parameter group that holds the variable, as recorded when the
+// step began.
 FactValue EffectiveLr(const FactSubject& subject) {
   const auto lr = Books(subject).LearningRate(subject.optimizer, subject.group);
   return lr ? FactValue(*lr) : FactValue();
@@ -105,6 +110,8 @@ FactValue LrNonzero(const FactSubject& subject) {
   return lr ? FactValue(*lr != 0) : FactValue();
 }
 
+// Counts up each time another tensor takes the variable's place under its name,
+// as after `model.fc = nn.Linear(...)`.
 FactValue IdentityEpoch(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   return info ? FactValue(static_cast<double>(info->identity_epoch))
@@ -135,7 +142,8 @@ FactValue Sharded(const FactSubject& subject) {
   return false;
 }
 
-// As it was when its model was first seen.
+// Workers of Hogwild training share parameters by share_memory(). The attribute
+// says how the tensor was when its model was first seen.
 FactValue InSharedMemory(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   if (!info) return {};
@@ -158,13 +166,18 @@ FactValue RowsChangedWithoutGrad(const FactSubject& subject) {
   return ToFactValue(rows.WithoutGrad(subject.variable));
 }
 
+// Parameters that were added after DistributedDataParallel was made are in the
+// model and not in the wrapper, so nobody averages their gradients. Outside of
+// such a model there is nothing to know.
 bool IsOfWrappedModel(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   return info && subject.facts->ownership().IsReplicatedModel(info->root);
 }
 
-// Momentum and decay move it all the same, where its gradient is left at zero.
-// A shadow copy (a moving average) has no gradient and is to move.
+// Is it a frozen parameter that is held, and whose gradient is absent or zero?
+// Momentum and weight decay move it all the same, if its gradient was left at
+// zero rather than None. A shadow copy (a moving average) has no gradient, and
+// is to move.
 bool IsFrozenWithoutGradient(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   const VariableState* state = State(subject);
@@ -174,6 +187,7 @@ bool IsFrozenWithoutGradient(const FactSubject& subject) {
          state->grad_nonzero_at_step() == Tri::kNo;
 }
 
+// Scales of normalisations have one dimension, or none.
 bool IsVector(const VariableInfo& info) { return info.shape.size() <= 1; }
 
 bool IsOfNormalisation(const VariableInfo& info) {
@@ -204,6 +218,9 @@ bool SparesVectors(const FactSubject& subject, uint32_t root) {
   return false;
 }
 
+// A script that exempts vectors (biases) from weight decay and not the scales
+// of its normalisations has forgotten these. An optimizer that treats all
+// parameters alike exempts nothing, and is not asked.
 bool IsNormOfSplitOptimizer(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
   return info && IsOfNormalisation(*info) && SparesVectors(subject, info->root);
@@ -215,12 +232,16 @@ FactValue NormDecays(const FactSubject& subject) {
   return decay == decays.end() ? FactValue() : FactValue(decay->second != 0);
 }
 
+// Known, or nothing is asked: see VariableState::overwritten for the habit that
+// it takes.
 bool MayBeOverwritten(const FactSubject& subject) {
   const VariableState* state = State(subject);
   return state && state->trainable() == Tri::kYes &&
          state->overwritten() != Tri::kUnknown;
 }
 
+// Up to the first step after a load; afterwards the content is the training's
+// own.
 bool IsLoaded(const FactSubject& subject) {
   const VariableState* state = State(subject);
   return state && state->loaded();
@@ -247,6 +268,8 @@ FactValue UpdatedOrLoaded(const FactSubject& subject) {
   return ToFactValue(state->updated_or_loaded());
 }
 
+// Rows are as in call_facts.cc. Subjects are the variables that the optimizer
+// of a step holds, and buffers of its models.
 constexpr auto kOf = FactOf::kVariable;
 constexpr Fact kRows[] = {
     {"var.kind", kOf, FactType::kText, FactNeed::kNone, "its kind", nullptr,

@@ -60,6 +60,8 @@ void VariableState::ApplyData(const StateEvent& event) {
   } else if (event.point == StatePoint::kPostStep && pre_step_data_) {
     changed_in_step_ = ToTri(*pre_step_data_ != event.data);
   }
+  // What the next step is compared with (BeginStep moves it to
+  // after_step_before_).
   if (event.point == StatePoint::kPostStep) after_step_ = event.data;
   data_ = event.data;
   FollowContent(event);
@@ -75,8 +77,8 @@ void VariableState::CompareWithLastStep(uint64_t data) {
   const bool kept = *after_step_before_ == data;
   if (kept) ++*kept_;
   const bool settled = *kept_ >= kStepsBefore;
-  // Only the step at which a habit of some steps ends is told. From there on
-  // whoever writes it may do so on purpose.
+  // Only the step at which a habit of some steps ends is reported. From there
+  // on whoever writes the variable may do so on purpose.
   if (settled) overwritten_ = ToTri(!kept);
   if (!kept) kept_.reset();
 }
@@ -156,6 +158,8 @@ void VariableState::BeginStep() {
   pre_step_data_.reset();
   changed_in_step_ = has_grad_ = nonzero_ = finite_ = Tri::kUnknown;
   loaded_kept_ = overwritten_ = Tri::kUnknown;
+  // The step records its own end anew; if it is not recorded, the next step has
+  // nothing to be compared with.
   after_step_before_ = std::exchange(after_step_, std::nullopt);
 }
 
@@ -170,8 +174,9 @@ void VariableState::EndStep() {
   loaded_.reset();
 }
 
-// Not that its optimizer's step is open: what is recorded of it from here on is
-// of that step still.
+// Keeps that its optimizer's step is open (in_step_): what is recorded of the
+// variable from here on still belongs to that step. Keeps what was found once
+// as well (updated_, forward_writes_): missing records take nothing of it back.
 void VariableState::Forget() {
   trainable_ = Tri::kUnknown;
   data_.reset();

@@ -20,8 +20,8 @@ void VariableStates::OnCallBegin(const Call& call) {
 
 void VariableStates::AfterCall(const Call& call, CallOutcome outcome) {
   if (!IsOptimizerStep(call)) return;
-  // A variable that nobody holds got its gradient for nobody: every step ends
-  // its wait.
+  // The gradient of a variable that no optimizer holds is for no step in
+  // particular: every step ends what was noted of it.
   for (auto& [id, state] : states_) {
     if (!inputs().ownership.IsHeld(id)) state.EndStep();
   }
@@ -47,6 +47,8 @@ void VariableStates::OnStatistics(const StatisticsEvent& event) {
   if (found != states_.end()) found->second.Apply(event);
 }
 
+// A first step takes its parameters as it finds them: what was done to them
+// before (initialisation by hand) overwrites nothing.
 void VariableStates::OnMark(const MarkEvent& mark) {
   // The mark stands where a step begins, and its value is the number of steps
   // before: here none.

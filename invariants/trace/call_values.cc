@@ -10,6 +10,9 @@ namespace traincheck {
 
 namespace {
 
+// As torch writes a device. A negative index stands for none ("cpu"). A type
+// without a name keeps its number, so that rules still tell it from other
+// devices.
 std::string DeviceName(uint8_t type, int8_t index) {
   if (type == kUnknownNumber) return "";
   std::string name(DeviceTypeName(type));
@@ -52,6 +55,7 @@ class TensorBytes {
   }
 
  private:
+  // REQUIRES: a byte is left; Read has checked the size for all of them.
   uint8_t Byte() {
     const auto byte = static_cast<uint8_t>(bytes_.front());
     bytes_.remove_prefix(1);
@@ -108,6 +112,8 @@ class ValueReader {
   bool ReadPart(CallValue* to) {
     switch (field()) {
       case Field::kValueUnsigned:
+        // The agent writes integers as kValueSigned; the format allows this
+        // form as well.
         to->value = static_cast<int64_t>(number());
         return true;
       case Field::kValueSigned:
@@ -228,6 +234,8 @@ ToldArguments ReadArguments(std::string_view content,
 }  // namespace
 
 const CallValue* ToldArguments::Find(std::string_view name) const {
+  // A call has a handful of arguments, so a search costs less than a table for
+  // each call.
   const auto found =
       std::find_if(all.begin(), all.end(),
                    [&](const CallArgument& one) { return one.name == name; });
@@ -249,6 +257,7 @@ std::optional<CallValue> ResultOf(const Call& call,
                                   const ProcessDefinitions& definitions) {
   ValueReader reader(call.result, definitions);
   while (reader.more()) {
+    // Fields in front of the result are not values of it, and are passed over.
     const bool is_result = reader.field() == Field::kReturn;
     reader.Step();
     if (is_result) return reader.Read();

@@ -6,18 +6,26 @@ namespace traincheck {
 
 namespace {
 
-// Whose loop it is: a backward's calls on an engine thread are its thread's.
+// The ring of the thread whose training loop the call belongs to. Autograd runs
+// parts of a backward on threads of its own; calls there belong to the loop of
+// the thread that called backward.
 uint32_t LoopOf(const Call& call) {
   return call.Is(kForeignParent) ? call.parent_ring : call.ring;
 }
 
 }  // namespace
 
+// A closure of LBFGS runs the model several times within one step, and
+// checkpointing runs it again within the backward. Without this test such a
+// forward could close the step that it is a part of.
 bool Clock::Counts(const Call& call) const {
   return !call.Is(kInsideBackward) && !contexts_.InsideStep(call.ring);
 }
 
 bool Clock::Trains(const MarkEvent& mark) const {
+  // A batch that the loop itself fetches has no call around it, and so no
+  // gradient mode: only a stage that the user named can say that it is not
+  // training.
   if (!mark.call) return contexts_.Trains(mark.ring);
   return contexts_.Trains(*mark.call) && Counts(*mark.call);
 }
@@ -81,12 +89,16 @@ void Clock::OnMark(const MarkEvent& mark) {
            [&](StepRule& rule) { return rule.BatchFetched(mark.object); });
       return;
     case MarkKind::kIteratorExhausted:
+      // Epochs is given the end of every loader, and looks at it only if the
+      // loader has trained.
       epochs_.IteratorEnded(mark.object);
       if (!Trains(mark)) return;
       Tell(mark.ring,
            [&](StepRule& rule) { return rule.IteratorEnd(mark.object); });
       return;
     case MarkKind::kIteratorAbandoned:
+      // A loop that is left early ends the pass over the data. It closes no
+      // step: the agent's rule (proto/step_rule.h) does not know this event.
       epochs_.IteratorEnded(mark.object);
       return;
     case MarkKind::kStepSkipped:
@@ -104,6 +116,8 @@ void Clock::OnMark(const MarkEvent& mark) {
       Tell(mark.ring, [](StepRule& rule) { return rule.UserStep(); });
       return;
     case MarkKind::kCleanExit:
+      // A step is closed by the event that begins the next one. Behind the last
+      // step of a run nothing follows, so the exit closes it.
       rules_.EndAll();
       ended_ = true;
       return;
@@ -123,7 +137,8 @@ std::optional<uint64_t> Clock::steps_made() const {
 }
 
 Clock::OptimizerClock& Clock::Find(uint32_t optimizer) {
-  // Steps of one that is new may be missing.
+  // After a gap an optimizer that is met for the first time may have stepped
+  // unseen: its count is not known until an OptimizerSteps mark.
   return optimizers_.try_emplace(optimizer, OptimizerClock{0, 0, !told_})
       .first->second;
 }
@@ -171,7 +186,9 @@ void Clock::OnGap() {
 void Clock::OnOptimizerSteps(const MarkEvent& mark) {
   // Without missing records the count is exact as it is.
   if (!told_) return;
-  // Where its begin is missing, its end will not count.
+  // The mark stands within the call of the step, and its value is the number of
+  // steps before. OnCallEnd counts this step too, if the begin of the call was
+  // recorded; otherwise it is counted here.
   const bool counts = mark.call && IsOptimizerStep(*mark.call) &&
                       mark.call->object == mark.object;
   OptimizerClock& clock = optimizers_[mark.object];

@@ -7,7 +7,9 @@
 namespace traincheck {
 namespace {
 
-// By content, the numbers under which the digests of a state record come.
+// Calls `take` with each content of a state record whose digest comes later,
+// and with the number under which it comes. The record has the first number;
+// those that follow are counted on, data before the gradient.
 template <typename Take>
 void ForEachNumber(const RecordReader& record, const Take& take) {
   const auto& state = record.Get<StateRecord>();
@@ -18,6 +20,7 @@ void ForEachNumber(const RecordReader& record, const Take& take) {
   }
 }
 
+// Only a device that looked at the values sets one of the two flags.
 std::optional<bool> IsFinite(uint64_t flags) {
   if ((flags & (kDeferredIsFinite | kDeferredNotFinite)) == 0) {
     return std::nullopt;
@@ -61,6 +64,8 @@ std::vector<uint64_t> DeferredDigests::NumbersOf(const StoredBatch& batch) {
       [&](const RecordReader& record) {
         uint64_t number = record.Get<DeferredDigestsRecord>().first;
         for (const DeferredDigest& came : record.deferred_digests()) {
+          // Remembered with the number of the batch, by which ForgetUnused
+          // knows what nobody waits for any more.
           digests_[number++] = {came.digest, came.flags, batches_};
         }
       },

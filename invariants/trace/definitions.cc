@@ -10,7 +10,9 @@ namespace {
 
 constexpr size_t kMaxCallers = 8;
 
-// kPartBegin; 0: the record begins a list.
+// Where in its list the record's part begins (kPartBegin); 0: at the begin.
+// Lists of variables come in several records, because one record has not room
+// for those of a large model.
 uint64_t PartBegin(FieldReader fields) {
   while (fields.Next()) {
     if (fields.field() == Field::kPartBegin) return fields.unsigned_value();
@@ -253,6 +255,8 @@ void ProcessDefinitions::ReadProcessNumber(const FieldReader& field,
   }
 }
 
+// Reads all fields before any is stored: a record that breaks off changes
+// nothing in the table.
 bool ProcessDefinitions::Read(FieldReader fields, Parsed* parsed) const {
   std::string_view rest = fields.rest();
   while (fields.Next()) {
@@ -315,6 +319,7 @@ bool ProcessDefinitions::Store(RecordType type, uint32_t id, uint32_t aux,
     case RecordType::kReplicaGroupDef:
       return StoreGroup(id, parsed);
     case RecordType::kProcessDef:
+      // One for the process, so it is left out of the count of bytes.
       process_ = std::move(parsed->process);
       process_.pid = id;
       return true;
@@ -329,6 +334,8 @@ bool ProcessDefinitions::Store(RecordType type, uint32_t id, uint32_t aux,
 bool ProcessDefinitions::StoreHold(uint32_t optimizer, uint32_t group,
                                    const Parsed& parsed) {
   const std::pair id(optimizer, group);
+  // The first part replaces the list of before. The agent defines a hold again
+  // when the optimizer holds other parameters.
   if (parsed.part_begin == 0) {
     Put(id, parsed.variables, &holds_);
     return true;
@@ -346,6 +353,8 @@ bool ProcessDefinitions::PutPart(const Parsed& parsed,
 }
 
 bool ProcessDefinitions::StoreGroup(uint32_t id, Parsed* parsed) {
+  // Raised even if the part turns out not to fit: a needless rise only makes
+  // readers look again.
   ++groups_revision_;
   if (parsed->part_begin != 0) {
     ReplicaGroupInfo* group = Find(groups_, id);
@@ -361,6 +370,8 @@ bool ProcessDefinitions::StoreGroup(uint32_t id, Parsed* parsed) {
 }
 
 bool ProcessDefinitions::Apply(const RecordReader& record) {
+  // What is refused here has no meaning in later records, so the reader reports
+  // a gap for it (ProcessReader::Define).
   if (full()) return false;
   const auto& fixed = record.Get<DefinitionRecord>();
   Parsed parsed;

@@ -16,7 +16,8 @@ bool IsContent(Field field) {
          field == Field::kContentCut;
 }
 
-// Calls at whose begin a step may close.
+// Calls at whose begin a step may close, as proto/step_rule.h says. Steps also
+// close at marks (a fetched batch, the user's own), which need no look ahead.
 bool MayCloseStep(const Call& call) {
   return IsRootForward(call) || IsOptimizerStep(call) ||
          HasCategory(call, CallCategory::kZeroGrad) ||
@@ -74,6 +75,8 @@ std::vector<ProcessReader::Cursor> ProcessReader::Slices(
   const std::string_view plain(batch.plain);
   uint64_t at = 0;
   for (const RingSlice& slice : batch.slices) {
+    // May wrap if the slice ends before it begins; that is refused below before
+    // the size is used.
     const uint64_t size = slice.to - slice.from;
     Ring& ring = rings_[slice.ring];
     if (slice.to < slice.from || size > plain.size() - at ||
@@ -126,6 +129,9 @@ void ProcessReader::Read(const StoredBatch& batch) {
     now_us_ = std::max(now_us_, batch.quiet_us);
     return visitor_->OnQuiet();
   }
+  // In this order: a cursor for each ring at its first record, then the
+  // definitions that the batch brings, then the events of all rings, merged by
+  // time.
   std::vector<Cursor> cursors = Slices(batch);
   defined_.clear();
   for (Cursor& cursor : cursors) Advance(&cursor);
@@ -147,7 +153,8 @@ void ProcessReader::Read(const StoredBatch& batch) {
     Cursor* next = nullptr;
     // The earliest record of all rings. Of equal times the ring that comes
     // first in the batch leads, so that a batch always gives the same order of
-    // events, live and from the store.
+    // events, live and from the store. A process has 64 rings at most, so a
+    // search does for them.
     for (Cursor& cursor : cursors) {
       if (cursor.more && (!next || cursor.time_us < next->time_us)) {
         next = &cursor;
@@ -323,12 +330,16 @@ void ProcessReader::BeginCall(Cursor* cursor) {
   if (!call.function) Miss("a function's definition is missing");
   // Until the first gap the clock derives steps by the rule, and needs no mark.
   if (missed_ && MayCloseStep(call)) TellOfStep(cursor);
+  // Pointers to open calls hold during one event only: the next begin may move
+  // them. A visitor copies what it keeps.
   ring->open.push_back(std::move(call));
   visitor_->OnCallBegin(ring->open.back());
 }
 
-// The call belongs to the step that it opens, the mark that a step has closed
-// stands behind its begin. Who goes by the mark must see it before the call.
+// Since records were missing the clock goes by the agent's marks. A call that
+// closes a step belongs to the next one, but the agent writes the mark behind
+// the begin of the call. So the mark is searched for ahead and shown before the
+// call; `told` keeps Dispatch from showing it twice.
 void ProcessReader::TellOfStep(Cursor* cursor) {
   RecordReader ahead = cursor->records;
   while (ahead.Next()) {
@@ -364,6 +375,7 @@ void ProcessReader::EndCall(Cursor* cursor) {
   if (!raised) call.result = std::string(cursor->records.Fields().rest());
   visitor_->OnCallEnd(call,
                       raised ? CallOutcome::kRaised : CallOutcome::kReturned,
+                      // An exception has no output.
                       raised ? 0 : end.header.flags);
   ring->open.pop_back();
 }
@@ -456,6 +468,7 @@ void ProcessReader::Scalar(const RecordReader& record) {
 
 void ProcessReader::Fields(Archive& archive) {
   archive(definitions_);
+  // Before the rings: their open calls look up their functions in it.
   archive.set_table(&definitions_);
   archive(rings_, missed_, now_us_, deferred_);
 }
