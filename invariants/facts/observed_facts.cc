@@ -82,6 +82,14 @@ constexpr char kDividedTwice[] = "loss.divided_twice";
 constexpr char kKeepsIgnored[] = "loss.keeps_ignored";
 constexpr char kMultipliesCrosswise[] = "loss.multiplies_crosswise";
 
+// Rows name the mistake first, as it is recorded with 1, and then what is
+// right. The number at the end of a row is the version of the agent's looks
+// (LOOKS of agent/python/hooks/sight.py) with which it began to look: a process
+// with an older agent leaves the rule unknown. Without a number it is 1.
+//
+// How losses are normalised and aligned with their targets: loss_graph.py reads
+// the nodes next to the loss, token_graph.py the tokens, their targets and what
+// attention lets each position see.
 std::vector<Fact> OfCalls() {
   return {
       CallRow<kTwice>("the loss applies softmax or sigmoid to values that are "
@@ -121,6 +129,8 @@ std::vector<Fact> OfCalls() {
                               "the loss does not count predictions of padding"),
       CallRow<kMaskInverted>("attention sees the padding and hides the tokens",
                              "attention sees tokens and not only the padding"),
+      // Padding then takes part in what stands for the whole sequence, which
+      // depends on how long the others of its batch are.
       CallRow<kPoolsPadding>(
           "a mean over the positions of sequences includes their padding",
           "means over the positions of sequences leave out their padding", 8),
@@ -135,6 +145,9 @@ std::vector<Fact> OfCalls() {
   };
 }
 
+// What a loss is given as targets (label_graph.py), what a checkpointed region
+// does when it is computed again (recomputation.py), and what a model loads
+// (checkpoints.py, renamed_parts.py).
 std::vector<Fact> OfTargets() {
   return {
       CallRow<kLabelsNoSigns>("labels that must be 1 and -1 are 0 and 1",
@@ -145,10 +158,14 @@ std::vector<Fact> OfTargets() {
       CallRow<kCtcOfScores>(
           "ctc_loss is given scores or probabilities, not their logarithms",
           "ctc_loss is given logarithms of probabilities"),
+      // The target of Q-learning is meant as a constant: with a gradient
+      // through it the network moves the target towards its prediction.
       CallRow<kBootstraps>(
           "gradients flow through a target that the network estimates itself",
           "no gradients flow through a target that the network estimates "
           "itself"),
+      // A data set that lies sorted by its labels and is read in its own order:
+      // the model forgets each class while it learns the next.
       CallRow<kSortedBatches>(
           "the training goes through the classes one after the other",
           "the training does not go through the classes one after the other"),
@@ -166,6 +183,8 @@ std::vector<Fact> OfTargets() {
       CallRow<kSeveralLabels>(
           "cross_entropy is given several labels of one sample",
           "cross_entropy is given one label of each sample"),
+      // A BatchNorm in a checkpointed region moves its statistics twice for
+      // each batch.
       CallRow<kWritesAgain>(
           "it writes buffers when it computes a checkpointed region again",
           "it writes no buffers when it computes a checkpointed region again"),
@@ -182,6 +201,8 @@ std::vector<Fact> OfTargets() {
           "a model loads other tensors than its own"),
       CallRow<kLoadsNothing>("no name of the state fits one of the model's",
                              "some name of the state fits one of the model's"),
+      // load_state_dict(strict=False) says nothing: an adapter or a compiler
+      // has put a component into the names.
       CallRow<kLeavesRenamed>(
           "a part of the state is left out that the model has under a longer "
           "or a shorter name",
@@ -191,12 +212,15 @@ std::vector<Fact> OfTargets() {
   };
 }
 
+// How rows, classes and positions of a batch are weighed and laid out.
 std::vector<Fact> OfViews() {
   return {
       CallRow<kWeighsByFrequency>(
           "the weights of the loss are the classes' numbers of samples",
           "the weights of the loss are not the classes' numbers of samples",
           20),
+      // A WeightedRandomSampler has drawn rare classes more often already
+      // (balanced_draws.py).
       CallRow<kBalancesTwice>(
           "the loss weighs rare classes as much more as they were drawn more "
           "often",
@@ -212,6 +236,7 @@ std::vector<Fact> OfViews() {
           "the batch has one sample for the model and many targets, with which "
           "its prediction is compared",
           "the batch has as many samples for the model as targets", 20),
+      // The last states of a bidirectional recurrence, as torch returns them.
       CallRow<kMixesRows>("states that lie as [layers, batch, size] are viewed "
                           "as [batch, layers * size], which mixes the samples",
                           "states that lie as [layers, batch, size] are not "
@@ -226,6 +251,8 @@ std::vector<Fact> OfViews() {
 // What a model ends in, and what is in it.
 std::vector<Fact> OfOutputs() {
   return {
+      // A sigmoid never gives -1: the loss cannot reach 0, and training goes on
+      // without an error (output_graph.py).
       CallRow<kOutOfReach>(
           "targets are values that the last activation never gives",
           "the last activation can give the values of the targets", 9),
@@ -239,10 +266,14 @@ std::vector<Fact> OfOutputs() {
           "gradients of the actor's loss flow into the critic through the "
           "advantage",
           "no gradients of the actor's loss flow through the advantage", 9),
+      // Such layers compute no more than one of them could; narrow ones
+      // (adapters) are meant to, and are left alone (layer_graph.py).
       CallRow<kAreLinear>(
           "layers follow each other with nothing between them that is not "
           "linear",
           "something between the layers is not linear", 9),
+      // A recurrence does not know where a text ends unless it is packed
+      // (padded_states.py).
       CallRow<kPaddedState>(
           "the last state of a recurrence is that behind the padding of a text",
           "recurrences end where their texts end", 9),
@@ -262,12 +293,18 @@ std::vector<Fact> OfOutputs() {
                           9),
       CallRow<kKlOfTarget>("the network is the target of kl_div",
                            "the network is the input of kl_div", 9),
+      // A mean over a text's tokens that is divided by the text's length once
+      // more: long texts count less (repeated_quotients.py).
       CallRow<kDividedTwice>(
           "a quotient by different whole numbers is divided by them again",
           "no quotient is divided by the same numbers again", 14),
+      // The mask is the inverse of what was meant: padding and prompts are
+      // trained (masked_choices.py).
       CallRow<kKeepsIgnored>(
           "a mask of log-probabilities keeps one id alone and leaves out many",
           "masks of log-probabilities keep different ids", 15),
+      // [n, 1] times [n] is [n, n]: no loss is weighed by what was meant for it
+      // (crossed_products.py).
       CallRow<kMultipliesCrosswise>(
           "a column of numbers, one a sample, is multiplied by a row of them, "
           "and all products are added up",
@@ -275,7 +312,8 @@ std::vector<Fact> OfOutputs() {
   };
 }
 
-// Of variational encoders.
+// Of variational encoders (variational_noise.py, divergence_scales.py), and
+// steps that a program makes by hand (hand_steps.py).
 std::vector<Fact> OfVariations() {
   return {
       CallRow<kNoiseByVariance>(
@@ -302,8 +340,11 @@ std::vector<Fact> OfVariations() {
   };
 }
 
+// What models are given and how targets are weighed.
 std::vector<Fact> OfInputs() {
   return {
+      // bfloat16 has 8 bits for a whole number: positions beyond 256 fall
+      // together (rounded_positions.py).
       CallRow<kRoundsPositions>(
           "positions or rotary angles are rounded to a low precision",
           "positions and rotary angles are not rounded to a low precision", 20),
@@ -322,9 +363,13 @@ std::vector<Fact> OfInputs() {
       CallRow<kReordered>(
           "texts are read in another order than their targets have",
           "texts and their targets are in one order", 10),
+      // torch.autograd.grad without create_graph gives numbers: the penalty
+      // changes the value of the loss, and nothing that is learned.
       CallRow<kConstantPenalty>(
           "a term of the loss that gradients were taken for has no gradient",
           "gradients that were taken for the loss have a graph", 10),
+      // Weights are drawn and rates chosen for inputs of about 1; these were
+      // never divided by 255, the next ones twice (raw_inputs.py).
       CallRow<kReadsBytes>("the first layer reads whole numbers up to 255",
                            "the first layer reads no whole numbers up to 255",
                            10),
@@ -348,12 +393,17 @@ std::vector<Fact> OfPolicies() {
       CallRow<kLowersEntropy>(
           "the loss of the policy falls as its entropy falls",
           "the loss of the policy falls as its entropy rises", 11),
+      // PPO's old and new policy are the same before the first update. A ratio
+      // other than 1 shows that the two compute the probability of an action in
+      // different ways (policy_graph.py).
       CallRow<kStartsApart>(
           "the ratio of the new policy to the old one is not 1 before the "
           "first update",
           "the ratio of the new policy to the old one is 1 before the first "
           "update",
           11),
+      // The old probabilities are computed anew from the present policy, so
+      // that nothing is ever clipped (still_ratios.py).
       CallRow<kStaysOne>(
           "the ratio of the new policy to the old one is 1, although the "
           "policy has been trained with the samples before",
@@ -361,6 +411,7 @@ std::vector<Fact> OfPolicies() {
           "policy "
           "has been trained with the samples before",
           20),
+      // What all_gather fills has no graph (gathered_rows.py).
       CallRow<kOwnRowsConstant>(
           "embeddings are multiplied with those of all ranks, among which this "
           "rank's own are constants",
@@ -370,6 +421,8 @@ std::vector<Fact> OfPolicies() {
           "a term of the loss reaches no parameter that is stepped with it",
           "each term of the loss reaches parameters that are stepped with it",
           12),
+      // torch.tensor(values, requires_grad=True) has the values of what was
+      // computed, and none of its graph (new_terms.py).
       CallRow<kNewTerm>(
           "a term of the loss is a new tensor that no computation leads to",
           "each term of the loss is the result of a computation", 20),
@@ -391,6 +444,7 @@ std::vector<Fact> OfPolicies() {
 
 const std::vector<Fact>& ObservedFacts() {
   static const auto* const kFacts = [] {
+    // Never destroyed: rules keep pointers to its rows.
     auto* all = new std::vector<Fact>;
     for (const auto& some :
          {OfCalls(), OfTargets(), OfViews(), OfOutputs(), OfVariations(),

@@ -36,9 +36,13 @@ constexpr char kWindowsOverlap[] = "loader.windows_overlap";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
 constexpr char kWritesData[] = "loader.writes_data";
 
-// Of its batches and samples.
+// Of its batches and samples. The agent looks at what a loader hands out; the
+// hooks in agent/python/hooks that do are named at their rows.
 std::vector<Fact> OfSamples() {
   return {
+      // Each worker has a copy of an IterableDataset, and one that does not ask
+      // which worker it is gives every sample as often as there are workers
+      // (worker_batches.py).
       LoaderRow<kWorkersRepeat>(
           "all workers of the loader give the same batch",
           "the workers of the loader give different batches"),
@@ -47,11 +51,13 @@ std::vector<Fact> OfSamples() {
           "its sampler has at least as many weights as the data set has "
           "samples",
           2),
+      // A table whose target column was left among the features.
       LoaderRow<kTargetAmongInputs>(
           "the target of each sample is one of its inputs",
           "no input is the target of all samples", 9),
       LoaderRow<kSamplesAlike>("all samples of a batch are alike",
                                "the samples of a batch are not all alike"),
+      // Divided by 255, or normalised, on one side only (input_scales.py).
       LoaderRow<kScaledApart>(
           "its inputs are on another scale than those that are trained with",
           "its inputs are on about the same scale as those that are trained "
@@ -60,6 +66,8 @@ std::vector<Fact> OfSamples() {
           "its inputs are not standardised, and those that are trained with "
           "are",
           "its inputs are standardised, as those that are trained with are", 4),
+      // A transform that works in place on the data set's own array is applied
+      // once more in each epoch (written_data.py).
       LoaderRow<kWritesData>(
           "its data set changes the samples that it holds by handing them out",
           "its data set does not change the samples that it holds by handing "
@@ -71,9 +79,13 @@ std::vector<Fact> OfSamples() {
           "maps of classes in its samples are interpolated as they are resized",
           "maps of classes in its samples are resized without interpolation",
           20),
+      // Where the end token is the padding as well, masking the padding hides
+      // every end: the model never learns to stop (masked_ends.py).
       LoaderRow<kEndsMasked>(
           "no end of a text in its batches is a target, only what comes before",
           "ends of texts in its batches are targets", 8),
+      // A folder of the validation lacks a class, so that the numbers after the
+      // gap are shifted (class_tables.py).
       LoaderRow<kClassesApart>(
           "its data set gives other numbers to the classes than the one that "
           "was read first",
@@ -82,12 +94,15 @@ std::vector<Fact> OfSamples() {
   };
 }
 
-// Of what ranks share out.
+// Of what ranks share out: a DistributedSampler shares positions, and relies on
+// all ranks having the same data set, split and shuffled alike.
 std::vector<Fact> OfRanks() {
   return {
       LoaderRow<kSplitsDiffer>(
           "its part of the data set is another one than that of another rank",
           "its part of the data set is that of the other ranks", 10),
+      // torch.manual_seed between two epochs: the line that seeds is to blame,
+      // and not the one that made the loader.
       BlamesNobody(LoaderRow<kSetBack>(
           "torch's generator is where it was when its last pass that trained "
           "began",
@@ -105,13 +120,17 @@ std::vector<Fact> OfRanks() {
           "another "
           "rank",
           "its data set holds the samples in the order of the other ranks", 15),
+      // Ranks get equally many samples, so the first ones come twice. Only an
+      // evaluation minds.
       LoaderRow<kRepeatsRows>(
           "its DistributedSampler repeats samples that are evaluated",
           "its DistributedSampler repeats no samples that are evaluated", 9),
   };
 }
 
-// What is evaluated, beside what is trained with.
+// What is evaluated, beside what is trained with: samples in both make a result
+// too good. Parts of one data set are known by their indices (samplers.py),
+// others by their content (trained_rows.py).
 std::vector<Fact> OfHeldOut() {
   return {
       LoaderRow<kSharesSamples>(
@@ -147,9 +166,13 @@ std::vector<Fact> OfPasses() {
           "its persistent workers hold the data set as it was before it was "
           "changed",
           "the data set is as its persistent workers hold it", 6),
+      // A resume skips the batches that were trained with; a skip that stays
+      // leaves out the same part in all later passes.
       LoaderRow<kEndsEarly>(
           "its last two passes ended at the same batch, long before its length",
           "its passes are about as long as its length", 13),
+      // These three show in what is done with the batches: how the loader was
+      // made is not to blame.
       BlamesNobody(LoaderRow<kInTraining>(
           "the model is evaluated on its batches in training mode",
           "the model is not evaluated on its batches in training mode")),
@@ -162,6 +185,8 @@ std::vector<Fact> OfPasses() {
       BlamesNobody(LoaderRow<kBeginsAgain>(
           "every step begins the data anew and reads the same batch",
           "the steps go on through the data and read different batches")),
+      // The parts of a random_split exist, and the loader was given the data
+      // set that they were made of.
       LoaderRow<kIgnoresSplit>(
           "it trains with a whole data set whose parts were to be kept apart",
           "it trains with a part of the data set that was split", 8),
@@ -175,6 +200,8 @@ std::vector<Fact> OfPasses() {
       LoaderRow<kLeavesOut>(
           "the last samples of what it evaluates are left out (drop_last)",
           "it evaluates all samples of its data set", 11),
+      // Parts of a split share one data set: the transform that is set through
+      // one part is that of all.
       LoaderRow<kTransformReplaced>(
           "its data set has another transform than when it was split",
           "its data set has the transform with which it was split", 12),

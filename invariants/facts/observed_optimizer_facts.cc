@@ -90,6 +90,7 @@ constexpr char kOneRounded[] = "opt.parameter_rounded_away";
 constexpr char kDropsResult[] = "opt.result_dropped";
 constexpr char kUnread[] = "opt.argument_unread";
 
+// What they hold and accumulate (accumulation.py, hidden_parts.py).
 std::vector<Fact> OfOptimizers() {
   return {
       OptimizerRow<kAverages>("an averaged copy was evaluated with BatchNorms "
@@ -135,6 +136,7 @@ std::vector<Fact> OfOptimizers() {
       OptimizerRow<kRepeated>(
           "a list of layers holds one layer several times in a row",
           "no list of layers holds one layer several times in a row"),
+      // What an optimizer holds is decided where it is made.
       BlamesConstruction(OptimizerRow<kLeftOut>(
           "a parameter that was unfrozen or added later "
           "gets gradients and is in no optimizer",
@@ -148,6 +150,7 @@ std::vector<Fact> OfOptimizers() {
   };
 }
 
+// What a step does, and with what; signs.py looks at most of it.
 std::vector<Fact> OfUpdates() {
   return {
       OptimizerRow<kRepeatsDraws>(
@@ -165,9 +168,12 @@ std::vector<Fact> OfUpdates() {
       BlamesConstruction(OptimizerRow<kEpsilonVanishes>(
           "its eps is 0 in float16, the type of its parameters",
           "its eps is not 0 in the type of its parameters")),
+      // requires_grad = False has no effect on a BatchNorm's statistics.
       OptimizerRow<kFrozenMoves>(
           "a BatchNorm with frozen parameters is in training mode",
           "BatchNorms with frozen parameters are in evaluation mode", 8),
+      // torch's momentum is the share of the new batch, others' of the old
+      // ones.
       OptimizerRow<kForgets>(
           "a BatchNorm keeps little but the statistics of the last batch",
           "BatchNorms keep more than the statistics of the last batch"),
@@ -179,6 +185,7 @@ std::vector<Fact> OfUpdates() {
       OptimizerRow<kNeedsNone>(
           "it is the program's own, and nothing has had a gradient",
           "it goes by gradients", 7),
+      // Autocast keeps its casts until the outermost region is left.
       OptimizerRow<kStaleCasts>(
           "forwards in its autocast region use weights of before its last step",
           "forwards in its autocast region use its current weights"),
@@ -190,6 +197,7 @@ std::vector<Fact> OfUpdates() {
           "way to it at once",
           "a network that follows another one moves a small share of the way",
           7),
+      // A model finds its parameters by name, an optimizer by position.
       OptimizerRow<kStateByPosition>(
           "its parameters have another order than in the file from which it "
           "took its state",
@@ -208,7 +216,8 @@ std::vector<Fact> OfUpdates() {
   };
 }
 
-// What goes on from step to step, from pass to pass and over a resume.
+// What goes on from step to step, from pass to pass and over a resume: states
+// and scales belong into checkpoints, copies are to follow.
 std::vector<Fact> OfUpkeep() {
   return {
       OptimizerRow<kDropsAll>("since the last step, a loader has dropped all "
@@ -251,6 +260,7 @@ std::vector<Fact> OfUpkeep() {
       OptimizerRow<kMaskedRows>(
           "it changes rows whose gradients the script has set to 0",
           "it does not change rows whose gradients the script has set to 0", 4),
+      // An average over parameters() leaves the buffers out.
       OptimizerRow<kKeepsStatistics>(
           "a copy that was called follows the training, and the statistics of "
           "its BatchNorms stand still",
@@ -426,6 +436,7 @@ std::vector<Fact> OfWrappers() {
           "its wrapper averages the gradients of the last micro-batch over the "
           "ranks",
           19),
+      // DistributedDataParallel prepares its reduction in its own forward.
       OptimizerRow<kPastWrapper>(
           "backwards give its wrapped model gradients, and no forward of the "
           "wrapper has run since its last step",

@@ -23,6 +23,10 @@ constexpr char kRisesAgain[] = "schedule.rises_again";
 constexpr char kAllOnOne[] = "schedule.all_on_one";
 constexpr char kUnused[] = "schedule.unused";
 
+// What schedulers count, and what becomes of the rates that they set. T_max,
+// milestones and the like count calls of step(): a number that was meant in
+// epochs ends early where step() is called with each batch, and one in steps
+// ends late where it is called once an epoch.
 std::vector<Fact> OfCounts() {
   return {
       ScheduleRow<kEndsInFirstPass>(
@@ -37,12 +41,16 @@ std::vector<Fact> OfCounts() {
           "the milestones of its schedule are not all passed within the first "
           "pass over the data",
           20),
+      // Blames the line that steps: the schedule itself is as it should be.
       ScheduleRow<kOutruns>(
           "its learning rates are 0, and its scheduler was stepped several "
           "times between two of its steps",
           "its learning rates are not 0 because its scheduler is stepped too "
           "often",
           20, Blamed::kSchedulerStep),
+      // Some schedulers multiply the rate that they find, others compute it
+      // from the initial one: side by side, the latter undo what the former
+      // have done (undone_rates.py).
       ScheduleRow<kUndone>(
           "one of its schedulers throws away what another one has done to the "
           "rates",
@@ -55,6 +63,8 @@ std::vector<Fact> OfCounts() {
           "a scheduler that was made with a last_epoch goes on with the rates "
           "that were loaded",
           20),
+      // A rank's own share of the data gives another metric, so rates fall at
+      // different times and replicas part (plateau_metrics.py).
       ScheduleRow<kMetricsApart>(
           "its ReduceLROnPlateau is given another metric than that of another "
           "rank, and has set another rate",
@@ -63,6 +73,8 @@ std::vector<Fact> OfCounts() {
   };
 }
 
+// How schedulers go with the steps of their optimizer, and over a resume
+// (schedulers.py, schedule_lines.py, resumed_schedules.py).
 std::vector<Fact> OfSchedules() {
   return {
       ScheduleRow<kEarly>("its scheduler was stepped before its first step",
@@ -71,6 +83,8 @@ std::vector<Fact> OfSchedules() {
       ScheduleRow<kRateReset>(
           "a scheduler that goes on has undone the rates that were loaded",
           "no scheduler that goes on has undone the rates that were loaded"),
+      // An OptimizerRow: what multiplies the rate need not be a scheduler, so
+      // none is blamed.
       OptimizerRow<kRateVanishes>("a rate of its groups has been multiplied by "
                                   "one factor in each step, "
                                   "and next to nothing is left of it",
@@ -81,6 +95,8 @@ std::vector<Fact> OfSchedules() {
       ScheduleRow<kCycleWaits>(
           "its OneCycleLR is not stepped after each of its steps",
           "its OneCycleLR is stepped after each of its steps"),
+      // Nothing keeps the argument of a cosine below 1: beyond its end the
+      // rates rise as slowly as they fell (cosine_waves.py).
       ScheduleRow<kRisesAgain>(
           "its cosine schedule has passed its end, and the rates rise again",
           "its cosine schedule has not passed its end", 4),
@@ -89,6 +105,8 @@ std::vector<Fact> OfSchedules() {
                                 "groups that were made with different "
                                 "learning rates keep different ones",
                                 4),
+      // ReduceLROnPlateau takes its metric for a loss (mode="min") unless it is
+      // given another mode: a rising accuracy is no improvement to it.
       ScheduleRow<kAgainstMetric>(
           "its ReduceLROnPlateau waits for its metric in the wrong direction",
           "its ReduceLROnPlateau waits for its metric in the right direction",
@@ -97,6 +115,8 @@ std::vector<Fact> OfSchedules() {
           "the function of its LambdaLR gives the rate, which is multiplied by "
           "the rate",
           "the function of its LambdaLR gives a factor", 9),
+      // Counted in steps and stepped once a pass: the training ends before the
+      // rate is there (slow_warm_ups.py).
       ScheduleRow<kSlowWarmUp>(
           "its scheduler warms up over ten calls of step() and more, and is "
           "called once in many steps",
