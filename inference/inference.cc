@@ -17,6 +17,8 @@ class Inference::Impl {
 
   RecordedRun& current() { return *runs_.back(); }
 
+  // The runs are kept whole until here, because each is read up to three times
+  // (learning.h).
   InferenceResult Finish(const std::function<void(double)>& progress) const {
     std::vector<const RecordedRun*> sorted;
     for (const auto& run : runs_) sorted.push_back(run.get());

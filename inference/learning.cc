@@ -17,7 +17,8 @@ namespace {
 
 constexpr char kNotWanted[] = "left out by the options";
 constexpr char kTooMany[] = "over the limit of hypotheses";
-// What no relation should ever propose.
+// A relation's generator has proposed what its own Parse refuses: a defect of
+// the relation, which costs this rule and not the job.
 constexpr char kNotARule[] = "not a rule of its relation";
 
 // Generate, judge, judge again.
@@ -161,6 +162,8 @@ void Learning::AddHypothesis(const Relation& relation,
     }
     candidate.relation = &relation;
     candidate.invariant.scope = hypothesis.scope;
+    // A hypothesis that is dropped stays in the table without a rule: Result
+    // counts it by its reason.
     if (candidate.dropped.empty()) ParseRule(hypothesis, &candidate);
   }
   ++candidate.runs;

@@ -46,6 +46,8 @@ void ProgramKinds::Add(const std::string& program,
   models_[program].insert(models.begin(), models.end());
 }
 
+// `kinds` are the models of the kinds found so far; no two of them share a
+// model.
 size_t ProgramKinds::Count(const std::vector<std::string>& programs) const {
   // Each program joins the kinds that it shares a model with.
   std::vector<std::set<std::string>> kinds;

@@ -24,6 +24,7 @@ This page is made from the documents in
 [invariants/library](../invariants/library/README.md), one a family.
 )";
 
+// Families are named "builtin.amp"; the page leaves the first word out.
 std::string Title(const std::string& family) {
   return family.substr(family.find('.') + 1);
 }

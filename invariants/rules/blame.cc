@@ -60,9 +60,12 @@ void AddLine(const ProcessFacts& facts, uint32_t site, const std::string& what,
   PutSiteFirst(facts, site, finding);
 }
 
-// Where the agent says that it is wrong.
+// The line that the agent has recorded beside the fact ("NAME.site"); without
+// one the finding stays as it is.
 void BlameLine(const Fact& fact, const FactSubject& subject,
                const std::string& what, Finding* finding) {
+  // The agent writes lines of an optimizer's facts to the optimizer, and all
+  // others to the call at which it looked.
   const uint32_t object = fact.of == FactOf::kOptimizer ? subject.optimizer : 0;
   const Observations& observations = subject.facts->observations();
   AddLine(*subject.facts, observations.SiteOf(object, fact.name), what,
@@ -80,6 +83,8 @@ void BlameLoader(const FactSubject& subject, Finding* finding) {
 void BlameConstruction(const ProcessFacts& facts, uint32_t optimizer,
                        Finding* finding) {
   const BlamedCall* const call = facts.blamed_calls().ConstructionOf(optimizer);
+  // Not known where a construction was not recorded: a wrong line is worse than
+  // none.
   if (call) Add(facts, *call, "the optimizer was made by", finding);
 }
 

@@ -18,7 +18,9 @@ namespace traincheck {
 
 namespace {
 
-// Calls of one function in one step: more are aligned with the wrong ones.
+// The index of a window is step * kMostCalls + the call's place in the step.
+// Calls beyond so many in one step are not compared: their indices would be
+// those of the next step.
 constexpr uint64_t kMostCalls = 1 << 20;
 
 std::optional<RankValue> ValueOf(const CallValue& value) {
@@ -66,7 +68,8 @@ struct RankCallSpec {
   }
 };
 
-// Which form it is, its "is" says.
+// A rule on an argument is a form of APIArg and has "is"; one on the result is
+// a form of Consistent and has "of".
 absl::StatusOr<RankCallSpec> RankCallSpec::Parse(
     const nlohmann::json& parameters, const std::string& path) {
   RankCallSpec spec;
@@ -111,6 +114,7 @@ class CallsOfProcess : public ProcessObserver {
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     steps_.Advance(facts);
     for (const RankCallRule* rule : concerned_.Of(call)) {
+      // Results are known at the end of the call alone.
       if (rule->spec.argument.empty()) continue;
       const ToldArguments told = ArgumentsOf(call, facts.definitions());
       const CallValue* value = told.Find(rule->spec.argument);
@@ -153,6 +157,8 @@ void CallsOfProcess::Add(const ProcessFacts& facts, const Call& call,
   if (!facts.rank() || window.ranks.empty() || !facts.clock().synced()) return;
   Count& count = counts_[rule.index];
   const uint64_t step = facts.clock().step();
+  // The first call of the step: whatever is missing from here on may be calls
+  // of it.
   if (count.step != step) count = {step, 0, facts.gaps()};
   if (count.calls >= kMostCalls) return;
   // The same on every rank that calls the function as often.
@@ -174,6 +180,8 @@ void CallsOfProcess::Add(const ProcessFacts& facts, const Call& call,
     told->writer = {call.function_id, call.site};
     window.values.push_back(*std::move(told));
   }
+  // Also a window without a value: the other ranks wait for it, and its reason
+  // becomes that of the verdict.
   judged_->comparison.Add(facts, rule.index, window);
 }
 

@@ -20,10 +20,14 @@ bool IsAlwaysRecorded(const std::string& category) {
 }
 
 void CaptureNeeds::CallsOfCategory(const std::string& category) {
+  // A plan names functions, and which of them are of the category only the
+  // agent knows.
   all_calls_ |= !IsAlwaysRecorded(category);
 }
 
 void CaptureNeeds::Gradients() {
+  // Wherever a gradient may be written or cleared. A point that is left out
+  // would let a gradient that is left over look like a new one.
   for (const char* point :
        {"backward_end", "pre_clip", "post_clip", "pre_step", "grad_clear"}) {
     State("parameter.grad", point);

@@ -10,6 +10,8 @@ namespace {
 
 constexpr uint64_t kFormat = 1;
 constexpr std::array kModes = {"full", "selective", "sampled", "off"};
+// Bounds as in the agent's own reader, so that no plan is taken here and
+// refused there.
 constexpr uint64_t kMaxEvery = uint64_t{1} << 32;
 constexpr uint64_t kMaxZoomSteps = 1024;
 
@@ -74,6 +76,8 @@ absl::Status CheckSample(const nlohmann::json& sample,
   if (every == 0 || (every & (every - 1)) != 0 || every > kMaxEvery) {
     reader.Fail("every", "not a power of two up to 2^32");
   }
+  // Read for its type alone, and because Finish refuses keys that nobody has
+  // read.
   if (sample.contains("warm_up")) reader.Unsigned("warm_up");
   return reader.Finish();
 }
@@ -87,6 +91,8 @@ void CheckCalls(const std::string& path, JsonReader* reader) {
   }
 }
 
+// A zoom records more than the plan for some steps, when the daemon looks into
+// an incident. It ends by itself, so its length is bounded.
 absl::Status CheckZoom(const nlohmann::json& zoom) {
   JsonReader reader(zoom, "zoom");
   const uint64_t steps = reader.Unsigned("steps");

@@ -20,12 +20,15 @@ void AddBuffers(CaptureNeeds* needs) {
   }
 }
 
-// That there is none is known from its gradient.
+// The gradient's state, too: statistics are recorded of a gradient that is
+// there, and only its state says that there is none.
 void AddStatistics(CaptureNeeds* needs) {
   needs->State("parameter.grad", "pre_step");
   needs->Statistics("parameter.grad", "pre_step");
 }
 
+// The states are needed as well: rows come behind the state record of their
+// tensor.
 void AddRows(CaptureNeeds* needs) {
   AddUpdates(needs);
   needs->State("parameter.grad", "pre_step");
@@ -41,6 +44,7 @@ void AddScaler(CaptureNeeds* needs) {
   // An enabled scaler gives back another tensor than it was given.
   scale.returns = true;
   needs->Calls(scaler + "unscale_").arguments.insert("optimizer");
+  // Within a scaler's step gradients count as unscaled (GradScaling::Scaled).
   needs->Calls(scaler + "step");
   needs->Gradients();  // cleared by hand
 }

@@ -24,6 +24,7 @@ struct CategoryWords {
   const char* called;
 };
 
+// Categories that have words of their own; others are described by their name.
 constexpr CategoryWords kCategoryWords[] = {
     {"backward", "a backward runs"},
     {"forward", "a module is called"},
@@ -66,6 +67,8 @@ std::string FunctionMatch::DescribeCalled() const {
 }
 
 bool FunctionMatch::IsGeneral() const {
+  // Every program has torch's functions; those of the user and of other
+  // libraries need not be there in another program.
   return level == Level::kCategory || absl::StartsWith(text, "torch.");
 }
 
@@ -104,6 +107,8 @@ FunctionMatch ReadFunctionMatch(JsonReader* parent, const char* key) {
   return match.value_or(FunctionMatch());
 }
 
+// Roles go from narrow to general: the last is the method of the most general
+// base class, which programs of all kinds share.
 FunctionMatch Broadest(const FunctionInfo& function) {
   if (function.roles.empty()) return {Level::kName, function.name};
   return {Level::kRole, function.roles.back()};

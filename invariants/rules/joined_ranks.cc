@@ -10,7 +10,8 @@ namespace traincheck {
 
 namespace {
 
-// Members that lost records may not know it; all that do mean the same one.
+// Windows are aligned by their index, so all members that know the step mean
+// the same one; members that lost records may not know it.
 std::optional<int64_t> FirstKnownStep(const ReplicaMembers& members) {
   for (const auto& [rank, window] : members) {
     if (window.step.has_value()) return window.step;
@@ -42,6 +43,8 @@ void MarkViolated(const ReplicaUnit& unit, const JudgedWindow& window,
                   Verdict* verdict) {
   verdict->outcome = Outcome::kViolated;
   verdict->ranks = unit.ranks;
+  // The id of a violation is made of this label. It names no step, which
+  // members that lost records do not know.
   verdict->label = "object " + std::to_string(unit.ordinal) + " window " +
                    std::to_string(window.index);
 }

@@ -26,6 +26,7 @@ bool IsPlain(const nlohmann::json& json) {
          json.is_string();
 }
 
+// For findings: people compare it with what stands in their script.
 std::string PythonText(const nlohmann::json& plain) {
   if (plain.is_null()) return "None";
   if (plain.is_boolean()) return plain.get<bool>() ? "True" : "False";

@@ -88,6 +88,7 @@ Tri HoldsAcross(const Clause& clause, size_t subjects, const FactReader& read) {
     for (size_t b = a + 1; b < subjects; ++b) {
       const FactValue left = read(*clause.fact, a);
       const FactValue right = read(*clause.fact, b);
+      // kConsistent wants every pair equal, kUnequal every pair different.
       const bool wanted = clause.kind == ClauseKind::kConsistent;
       const bool known = IsKnown(left) && IsKnown(right);
       result =
@@ -195,7 +196,8 @@ Precondition::Precondition(ClauseList clauses)
 
 Precondition::Precondition(std::vector<ClauseList> alternatives)
     : alternatives_(std::move(alternatives)) {
-  // One that always holds makes the others needless.
+  // A list without clauses always holds, and so does the whole, whatever the
+  // other lists say. It has one form, without alternatives.
   for (const ClauseList& clauses : alternatives_) {
     if (!clauses.empty()) continue;
     alternatives_.clear();
@@ -205,6 +207,8 @@ Precondition::Precondition(std::vector<ClauseList> alternatives)
   SortByText(&alternatives_);
 }
 
+// For those who ask what a condition reads (needs, guards), whichever
+// alternative it is in.
 std::vector<Clause> Precondition::Clauses() const {
   std::vector<Clause> result;
   for (const ClauseList& clauses : alternatives_) {
@@ -237,6 +241,8 @@ Tri Precondition::Holds(const std::vector<FactSubject>& subjects) const {
   });
 }
 
+// One form for each condition, because ids of rules are hashes of it: a single
+// alternative is written without "any".
 nlohmann::json Precondition::ToJson() const {
   if (alternatives_.empty()) return AllOf({});
   if (alternatives_.size() == 1) return AllOf(alternatives_[0]);

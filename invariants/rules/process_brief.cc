@@ -12,6 +12,8 @@ ProcessBrief ProcessBrief::Of(const ProcessFacts& facts) {
           .step = facts.clock().step(),
           .was_lost = facts.was_lost(),
           .gap_reason = facts.gaps() > 0 ? facts.gap_reason() : "",
+          // Not copied: a run of a thousand ranks makes a brief of each when a
+          // verdict is asked for.
           .sight = &facts.sight()};
 }
 

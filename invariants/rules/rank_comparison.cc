@@ -52,6 +52,8 @@ std::map<uint32_t, Disagreement> FindDisagreements(
   for (const auto& [rank, window] : members) {
     for (const ReplicaValue& value : window.values) {
       table[value.variable][value.digest].push_back(rank);
+      // The first member's: all ranks run one program, so one line is shown for
+      // all.
       writers.emplace(value.variable, value.writer);
     }
   }
@@ -104,6 +106,8 @@ namespace {
 
 // "rank 2 differs from ranks 0, 1"; without a majority: "between ranks 0, 1".
 std::string WhoDiffers(const std::vector<int32_t>& ranks, const OddRanks& odd) {
+  // With hundreds of ranks a list of those that agree would hide the few that
+  // do not.
   constexpr size_t kMostNamed = 8;
   if (ranks.size() <= 2 || odd.size() >= ranks.size()) {
     return "between " + RankWords(ranks);
@@ -151,6 +155,8 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
       shown += (shown.empty() ? "" : "; ") + name + ": " + values;
     }
   }
+  // In the order of the names, so that the first site of a finding is the same
+  // whenever it is made.
   for (const auto& [name, writer] : writer_of) {
     AddWriter(writer, &finding);
   }
@@ -163,6 +169,7 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
   }
   finding.expected = "equal " + words.what + " on " + RankWords(unit.ranks);
   const size_t compared = window.members->begin()->second.values.size();
+  // Values that people can read say more than a count of names.
   finding.seen = shown;
   if (shown.empty()) {
     finding.seen = std::to_string(names.size()) + " of " +

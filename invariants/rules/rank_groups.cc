@@ -63,6 +63,7 @@ std::string GroupKind::Describe() const {
 }
 
 std::vector<RankGroup> GroupsOf(const ProcessFacts& facts) {
+  // Without its place nothing says which of the groups the process is in.
   if (!facts.rank() || facts.world() < 2) return {};
   std::map<GroupKind, std::vector<int32_t>> groups;
   for (const auto& [id, info] : facts.definitions().process_groups()) {

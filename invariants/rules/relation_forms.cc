@@ -5,6 +5,8 @@
 namespace traincheck {
 
 std::unique_ptr<Generator> RelationForms::NewGenerator() const {
+  // One generator for all forms, where they make their hypotheses of the same
+  // observations.
   if (make_generator_) return make_generator_();
   auto all = std::make_unique<SeveralGenerators>();
   for (const Relation* form : forms_) all->Add(form->NewGenerator());

@@ -17,7 +17,8 @@ bool SameDigests(const Values& a, const Values& b) {
                     });
 }
 
-// What is not in both has changed.
+// How many variables do not have the digest of the window before; those that
+// only the longer list has count as changed. Both lists are sorted by variable.
 uint32_t CountChanged(const Values& before, const Values& now) {
   uint32_t same = 0;
   auto old = before.begin();
@@ -29,7 +30,8 @@ uint32_t CountChanged(const Values& before, const Values& now) {
   return static_cast<uint32_t>(std::max(before.size(), now.size())) - same;
 }
 
-// Values of variables that both have.
+// Compares what both members have; both lists are sorted by variable. A
+// difference outweighs what is missing: no later record can undo it.
 Comparison Compare(const Values& a, const Values& b) {
   // Replicas agree in nearly all windows.
   if (SameDigests(a, b)) return Comparison::kEqual;
@@ -75,12 +77,15 @@ void ReplicaJoin::Add(const ReplicaUnit& unit, int32_t rank, uint64_t index,
   // Its windows may be judged by now without it.
   if (ended_.count({unit.attempt, rank})) return;
   State& state = units_[unit];
+  // A member that closes this window has passed all before it, also those of
+  // which it has recorded nothing.
   state.progress[rank] = index + 1;
   // Another window is the first one now: who has closed it is to be found anew.
   if (state.open.empty() || index < state.open.begin()->first) {
     state.closed = 0;
   }
   Insert(rank, std::move(window), &state.open[index]);
+  // Each member's window may be the one that the first open window waits for.
   Advance(unit, &state);
 }
 
@@ -121,6 +126,8 @@ void ReplicaJoin::EndRank(uint32_t attempt, int32_t rank,
   }
 }
 
+// Members that are still missing will not come: Advance now judges all that is
+// open, with the reason why it is unknown.
 void ReplicaJoin::EndRun() {
   run_ended_ = true;
   for (auto& [unit, state] : units_) Advance(unit, &state);

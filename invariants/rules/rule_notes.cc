@@ -37,6 +37,7 @@ bool HasWords(const RuleNotes& notes) {
 
 RuleNotes NotesOf(const nlohmann::json& origin) {
   RuleNotes notes = NotesIn(origin);
+  // Only a merged rule has notes in its parts.
   if (HasWords(notes) || !origin.is_object()) return notes;
   const auto of = origin.find("of");
   if (of == origin.end() || !of->is_array()) return notes;
@@ -53,6 +54,7 @@ RuleNotes NotesOf(const nlohmann::json& origin) {
 }
 
 void MakeAdvice(nlohmann::json* origin) {
+  // A rule without an origin has null here.
   if (!origin->is_object()) *origin = nlohmann::json::object();
   (*origin)["grade"] = "advice";
 }

@@ -5,11 +5,13 @@
 namespace traincheck {
 namespace {
 
-// Has it a rank, and no group in which nobody else has it?
+// Is the process one of those that have a rank and no group? Such a rank names
+// nobody: several trainings that one script starts may have it.
 bool IsAlone(const ProcessPlace& place) {
   return place.rank.has_value() && place.world <= 1;
 }
 
+// What tells such processes apart for people.
 std::string HomeOf(const ProcessFacts& facts) {
   const ProcessInfo& process = facts.definitions().process();
   return "pid " + std::to_string(process.pid) + " on host " + process.host;
@@ -19,6 +21,8 @@ std::string HomeOf(const ProcessFacts& facts) {
 
 void RunReader::Begin(uint32_t number, Process* process) {
   process->live = std::make_unique<Live>(number);
+  // In the order of the observers, in which their states are saved and
+  // restored.
   for (RunObserver* observer : observers_) {
     process->live->observers.push_back(
         observer->AddProcess(process->live->facts));
@@ -66,6 +70,8 @@ void RunReader::LetGo(uint32_t number) {
   process.live.reset();
 }
 
+// A process of a newer attempt is let go: nobody asks any more how well those
+// before were seen. The pointers go first, because they point into sights_.
 void RunReader::ForgetSights() {
   for (auto& [number, process] : processes_) {
     process.last.sight = nullptr;
@@ -118,6 +124,8 @@ std::string RunReader::NameIfShared(uint32_t process) const {
   return "";
 }
 
+// By processes that train: one without a rank, or a loader's worker, makes no
+// attempt of its own.
 uint32_t RunReader::newest_attempt() const {
   uint32_t newest = 0;
   for (const auto& [number, process] : processes_) {
@@ -150,6 +158,8 @@ void RunReader::Fields(Archive& archive) {
   for (const auto& [number, process] : processes_) {
     numbers.emplace_back(number, process.live != nullptr);
   }
+  // Which processes there are comes first, so that a restored reader can make
+  // them with their observers before it reads their states.
   archive(numbers, given_up_);
   for (const auto& [number, goes_on] : numbers) {
     if (!archive.ok()) return;
@@ -180,6 +190,7 @@ void RunReader::SightFields(Archive& archive) {
     known.push_back(&*sights_.insert(sight).first);
   }
   for (auto& [number, process] : processes_) {
+    // A live process has its sight in its facts.
     if (process.live) continue;
     const Sight*& sight = process.last.sight;
     const auto at = std::find(known.begin(), known.end(), sight);

@@ -7,6 +7,8 @@ namespace traincheck {
 
 namespace {
 
+// Forwards of training: where one of a wrapper begins, the states of its
+// replicas are compared.
 bool IsTrainingForward(const Call& call) {
   return HasCategory(call, CallCategory::kForward) && call.Is(kGradEnabled) &&
          !call.Is(kInsideBackward) && call.object != 0;
@@ -92,6 +94,8 @@ void StateBlocks::Fields(Archive& archive) {
   if (!archive.ok()) open_.clear();
 }
 
+// The block that a state record belongs to. From the inside, because calls of
+// optimizers and of wrappers may enclose each other.
 StateBlocks::Open* StateBlocks::Innermost(uint32_t ring, StatePoint point,
                                           uint32_t object) {
   for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
@@ -145,6 +149,8 @@ void StateBlocks::OnCallEnd(const ProcessFacts& facts, const Call& call,
   }
 }
 
+// A process that died within a step has recorded a part of its states: other
+// ranks are not compared with that.
 void StateBlocks::OnEnd(const ProcessFacts& facts, ProcessEnd end) {
   std::vector<Open> open;
   open.swap(open_);

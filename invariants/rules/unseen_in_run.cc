@@ -28,6 +28,7 @@ struct SeesLess {
 UnseenInRun::UnseenInRun(std::string missing_rank,
                          std::vector<ProcessBrief> trainings)
     : missing_rank_(std::move(missing_rank)), trainings_(std::move(trainings)) {
+  // The pointers hold because trainings_ does not change any more.
   std::set<const ProcessBrief*, SeesLess> known;
   for (const ProcessBrief& training : trainings_) {
     if (known.insert(&training).second) different_.push_back(&training);
@@ -40,6 +41,8 @@ std::string UnseenInRun::Why(const CaptureNeeds& needs) const {
     std::string reason = WhyUnseen(*training, needs);
     if (!reason.empty()) return reason;
   }
+  // A run in which nothing trained gave no rule an occasion, but shows nothing
+  // either.
   return trainings_.empty() ? "no step of an optimizer was recorded" : "";
 }
 

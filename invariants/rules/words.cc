@@ -58,6 +58,7 @@ std::string NotRecordedWords(const std::string& what,
          facts.Name();
 }
 
+// A search, because lists that people read are short and keep their order.
 void AddOnce(const std::string& text, std::vector<std::string>* texts) {
   if (text.empty()) return;
   if (std::find(texts->begin(), texts->end(), text) != texts->end()) return;

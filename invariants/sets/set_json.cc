@@ -52,6 +52,7 @@ absl::Status ReadContent(const Content& content, const std::string& path,
                                       content.relation.substr(0, 64) +
                                       "\" is not a relation of this version");
   }
+  // The rule first: it says which facts the precondition may read.
   auto rule = relation->Parse(content.parameters, path + "parameters");
   if (!rule.ok()) return rule.status();
   auto precondition =
@@ -89,11 +90,12 @@ absl::StatusOr<Invariant> Read(const nlohmann::json& json,
   // In one order, so that equal sets have equal texts.
   std::sort(invariant.experiments.begin(), invariant.experiments.end());
   invariant.support = reader.Unsigned("support");
-  // For people who read the file. Who wrote it could say what the rule does
-  // not.
+  // The text is for people who read the file. It is made anew from the rule:
+  // whoever wrote the file could put words here that the rule does not say.
   (void)reader.OptionalString("text");
   if (reader.Has("origin")) invariant.origin = reader.Object("origin");
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  // A single invariant has no path above it (InvariantFromJson).
   const std::string prefix = path.empty() ? path : path + ".";
   absl::Status status = ReadContent(content, prefix, &invariant);
   if (status.ok()) status = CheckId(prefix, &invariant);
@@ -171,6 +173,7 @@ absl::StatusOr<InvariantSet> SetFromJsonUntrusted(const std::string& text) {
   set.name = reader.String("name");
   const uint64_t version = reader.Unsigned("version");
   if (version > UINT32_MAX) reader.Fail("version", "too large");
+  // A version that is too large has failed above, and nothing is returned then.
   set.version = static_cast<uint32_t>(version);
   set.runs = reader.Strings("runs");
   set.created_unix_ns = reader.Unsigned("created_unix_ns");

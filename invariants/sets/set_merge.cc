@@ -29,6 +29,7 @@ bool IsMerged(const nlohmann::json& origin) {
 
 // Origins that differ, one after the other.
 void JoinOrigin(const nlohmann::json& more, nlohmann::json* origin) {
+  // The same origin comes with each set that was taken from one document.
   if (more.is_null() || more == *origin) return;
   if (origin->is_null()) {
     *origin = more;

@@ -11,6 +11,7 @@
 namespace traincheck {
 namespace {
 
+// A selection may name thousands of rules; an error shows its begin.
 constexpr size_t kMaxShownBytes = 128;
 
 absl::Status Bad(const std::string& text, const std::string& why) {
@@ -21,6 +22,8 @@ absl::Status Bad(const std::string& text, const std::string& why) {
 }  // namespace
 
 absl::StatusOr<SetRef> ParseSetRef(const std::string& text) {
+  // The last one: whether a name may contain the character is for others to
+  // say.
   const size_t at = text.rfind('@');
   if (at == std::string::npos) return SetRef{text};
   SetRef set{text.substr(0, at)};
@@ -67,6 +70,8 @@ absl::StatusOr<RuleSelection> ParseSelection(const std::string& text) {
   if (selection.sets.empty()) {
     return Bad(text, "names rules to leave out and no set: write A,-RULE");
   }
+  // Sorted, and each once: readers search in them (binary_search), and equal
+  // selections have equal texts.
   selection.without.assign(without.begin(), without.end());
   selection.advised.assign(advised.begin(), advised.end());
   return selection;
