@@ -201,7 +201,7 @@ void Learning::Generate() {
     }
   });
   // In the order of the parts and not of the threads: which hypotheses are over
-  // the limit must not depend on who was faster.
+  // the limit must not depend on which thread was faster.
   for (size_t number = 0; number < parts_.size(); ++number) {
     for (auto& [relation, hypotheses] : found[number].hypotheses) {
       for (Hypothesis& hypothesis : hypotheses) {

@@ -144,14 +144,14 @@ class Search {
     for (size_t e = 0; e < examples_.size(); ++e) {
       const Tri holds = AllHold(chosen_, e);
       // An unknown fact in a window that refuted the rule may be as the clause
-      // wants it, so it is no separation.
+      // wants it, so the clause does not separate that window.
       if (!examples_[e].holds && holds != Tri::kNo) return;
       if (examples_[e].holds && holds == Tri::kYes && !covered_[e]) {
         gained += examples_[e].windows;
       }
     }
     const double least = kLeastShare * static_cast<double>(all_);
-    // Of equal ones the first stays: candidates come in canonical order.
+    // The first of equal ones stays: candidates come in canonical order.
     if (gained <= best_coverage_ || static_cast<double>(gained) < least) return;
     best_coverage_ = gained;
     best_ = chosen_;

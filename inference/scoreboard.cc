@@ -90,7 +90,8 @@ void RunScore::Add(const Verdict& verdict) {
     if (contexts.size() < kMostContexts) contexts.insert(*verdict.context);
     return;
   }
-  // Of ranks that run one program, the one that shows most counts.
+  // Ranks that run one program show the same: the one with the most trials
+  // counts alone.
   const uint64_t process = verdict.across_ranks ? 0 : verdict.unit >> 32;
   varied = std::max(varied, varied_of_process[process] += verdict.trials);
 }

@@ -123,7 +123,8 @@ void Weigh(Candidate* candidate) {
     candidate->invariant.scope = Scope::kExperiment;
   }
   candidate->invariant.precondition = *precondition;
-  // What was counted without the condition is no evidence for the rule with it.
+  // Windows that were counted without the condition do not support the rule
+  // with it.
   candidate->score = Score();
 }
 

@@ -36,8 +36,8 @@ void Autocast::OnContext(const ContextEvent& event) {
   const bool* is_enabled = enabled ? enabled->Get<bool>() : nullptr;
   const std::string* device_type = text("device_type");
   const std::string* dtype = text("dtype");
-  // An argument that is not told leaves the type unknown. "" would say that
-  // nothing is cast.
+  // An argument that was not recorded leaves the type unknown. "" would say
+  // that nothing is cast.
   Region region;
   if (device_type) region.device_type = *device_type;
   if (is_enabled && !*is_enabled) {

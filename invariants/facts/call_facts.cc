@@ -138,7 +138,7 @@ bool MayDrop(const FactSubject& subject) {
   const ToldArguments told =
       ArgumentsOf(*subject.call, subject.facts->definitions());
   const Dropout dropout = DropoutOf(told);
-  // A p that was not told may be any: the call counts, and its share is
+  // A p that was not recorded may be any: the call counts, and its share is
   // unknown.
   const bool zero = (dropout.p && *dropout.p == 0) ||
                     (dropout.whole_p && *dropout.whole_p == 0);

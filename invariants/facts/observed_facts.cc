@@ -164,8 +164,6 @@ std::vector<Fact> OfTargets() {
           "gradients flow through a target that the network estimates itself",
           "no gradients flow through a target that the network estimates "
           "itself"),
-      // A data set that lies sorted by its labels and is read in its own order:
-      // the model forgets each class while it learns the next.
       CallRow<kSortedBatches>(
           "the training goes through the classes one after the other",
           "the training does not go through the classes one after the other"),
@@ -183,8 +181,6 @@ std::vector<Fact> OfTargets() {
       CallRow<kSeveralLabels>(
           "cross_entropy is given several labels of one sample",
           "cross_entropy is given one label of each sample"),
-      // A BatchNorm in a checkpointed region moves its statistics twice for
-      // each batch.
       CallRow<kWritesAgain>(
           "it writes buffers when it computes a checkpointed region again",
           "it writes no buffers when it computes a checkpointed region again"),
@@ -298,8 +294,6 @@ std::vector<Fact> OfOutputs() {
       CallRow<kDividedTwice>(
           "a quotient by different whole numbers is divided by them again",
           "no quotient is divided by the same numbers again", 14),
-      // The mask is the inverse of what was meant: padding and prompts are
-      // trained (masked_choices.py).
       CallRow<kKeepsIgnored>(
           "a mask of log-probabilities keeps one id alone and leaves out many",
           "masks of log-probabilities keep different ids", 15),
@@ -312,8 +306,8 @@ std::vector<Fact> OfOutputs() {
   };
 }
 
-// Of variational encoders (variational_noise.py, divergence_scales.py), and
-// steps that a program makes by hand (hand_steps.py).
+// Facts of variational encoders (variational_noise.py, divergence_scales.py),
+// and of steps that a program makes by hand (hand_steps.py).
 std::vector<Fact> OfVariations() {
   return {
       CallRow<kNoiseByVariance>(

@@ -36,8 +36,8 @@ constexpr char kWindowsOverlap[] = "loader.windows_overlap";
 constexpr char kWorkersRepeat[] = "loader.workers_repeat";
 constexpr char kWritesData[] = "loader.writes_data";
 
-// Of its batches and samples. The agent looks at what a loader hands out; the
-// hooks in agent/python/hooks that do are named at their rows.
+// What its batches and samples show. The agent looks at what a loader hands
+// out; the hooks in agent/python/hooks that do are named at their rows.
 std::vector<Fact> OfSamples() {
   return {
       // Each worker has a copy of an IterableDataset, and one that does not ask
@@ -94,7 +94,7 @@ std::vector<Fact> OfSamples() {
   };
 }
 
-// Of what ranks share out: a DistributedSampler shares positions, and relies on
+// What ranks share out. A DistributedSampler shares positions, and relies on
 // all ranks having the same data set, split and shuffled alike.
 std::vector<Fact> OfRanks() {
   return {
@@ -159,7 +159,7 @@ std::vector<Fact> OfHeldOut() {
   };
 }
 
-// Of its passes, and of what they are for.
+// What its passes show, and what they are for.
 std::vector<Fact> OfPasses() {
   return {
       LoaderRow<kHoldOld>(

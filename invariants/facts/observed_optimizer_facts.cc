@@ -150,7 +150,9 @@ std::vector<Fact> OfOptimizers() {
   };
 }
 
-// What a step does, and with what; signs.py looks at most of it.
+// What a step does, and with what; signs.py looks at most of it. BatchNorms
+// take no notice of requires_grad, and torch's momentum of them is the share of
+// the new batch: both are easily taken for the opposite.
 std::vector<Fact> OfUpdates() {
   return {
       OptimizerRow<kRepeatsDraws>(
@@ -168,12 +170,9 @@ std::vector<Fact> OfUpdates() {
       BlamesConstruction(OptimizerRow<kEpsilonVanishes>(
           "its eps is 0 in float16, the type of its parameters",
           "its eps is not 0 in the type of its parameters")),
-      // requires_grad = False has no effect on a BatchNorm's statistics.
       OptimizerRow<kFrozenMoves>(
           "a BatchNorm with frozen parameters is in training mode",
           "BatchNorms with frozen parameters are in evaluation mode", 8),
-      // torch's momentum is the share of the new batch, others' of the old
-      // ones.
       OptimizerRow<kForgets>(
           "a BatchNorm keeps little but the statistics of the last batch",
           "BatchNorms keep more than the statistics of the last batch"),
@@ -185,7 +184,6 @@ std::vector<Fact> OfUpdates() {
       OptimizerRow<kNeedsNone>(
           "it is the program's own, and nothing has had a gradient",
           "it goes by gradients", 7),
-      // Autocast keeps its casts until the outermost region is left.
       OptimizerRow<kStaleCasts>(
           "forwards in its autocast region use weights of before its last step",
           "forwards in its autocast region use its current weights"),
@@ -197,7 +195,6 @@ std::vector<Fact> OfUpdates() {
           "way to it at once",
           "a network that follows another one moves a small share of the way",
           7),
-      // A model finds its parameters by name, an optimizer by position.
       OptimizerRow<kStateByPosition>(
           "its parameters have another order than in the file from which it "
           "took its state",

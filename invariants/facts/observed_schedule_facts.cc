@@ -95,8 +95,6 @@ std::vector<Fact> OfSchedules() {
       ScheduleRow<kCycleWaits>(
           "its OneCycleLR is not stepped after each of its steps",
           "its OneCycleLR is stepped after each of its steps"),
-      // Nothing keeps the argument of a cosine below 1: beyond its end the
-      // rates rise as slowly as they fell (cosine_waves.py).
       ScheduleRow<kRisesAgain>(
           "its cosine schedule has passed its end, and the rates rise again",
           "its cosine schedule has not passed its end", 4),
@@ -115,8 +113,6 @@ std::vector<Fact> OfSchedules() {
           "the function of its LambdaLR gives the rate, which is multiplied by "
           "the rate",
           "the function of its LambdaLR gives a factor", 9),
-      // Counted in steps and stepped once a pass: the training ends before the
-      // rate is there (slow_warm_ups.py).
       ScheduleRow<kSlowWarmUp>(
           "its scheduler warms up over ten calls of step() and more, and is "
           "called once in many steps",

@@ -121,7 +121,8 @@ void ProcessFacts::OnGap(const std::string& reason) {
   gaps_.OnGap(reason);
   clock_.OnGap();
   stage_.OnGap();
-  // Observers are not told: they compare gaps() at both ends of their windows.
+  // Observers get no event of a gap: they compare gaps() at both ends of their
+  // windows.
   trackers_->ForEach([](auto& tracker) { tracker.OnGap(); });
 }
 

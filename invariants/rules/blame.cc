@@ -24,7 +24,8 @@ void Add(const ProcessFacts& facts, const BlamedCall& call,
   PutSiteFirst(facts, call.site, finding);
 }
 
-// Whose mode the fact is about.
+// The modules whose mode the fact is about: those of the optimizer, or the one
+// that is called and the model around it.
 std::set<uint32_t> ModulesOf(const FactSubject& subject) {
   if (const Optimizer* optimizer =
           subject.facts->ownership().Find(subject.optimizer)) {

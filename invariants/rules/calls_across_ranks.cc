@@ -30,7 +30,7 @@ std::optional<RankValue> ValueOf(const CallValue& value) {
     result.digest = *tensor->digest;
     return result;
   }
-  // Without a digest nothing tells two tensors apart, and two objects may be
+  // Two tensors cannot be compared without a digest, and two objects may be
   // equal in all but their number.
   const auto plain = PlainValue(value);
   if (!plain) return std::nullopt;

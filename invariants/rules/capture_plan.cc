@@ -10,9 +10,9 @@ namespace {
 
 constexpr uint64_t kFormat = 1;
 constexpr std::array kModes = {"full", "selective", "sampled", "off"};
-// Bounds as in the agent's own reader, so that no plan is taken here and
-// refused there.
 constexpr uint64_t kMaxEvery = uint64_t{1} << 32;
+// The agent's own reader has this bound (agent/python/hooks/plan.py): a plan
+// that is taken here is not refused there.
 constexpr uint64_t kMaxZoomSteps = 1024;
 
 void CheckNames(const nlohmann::json& rule, const char* key,

@@ -59,8 +59,8 @@ std::map<uint32_t, Disagreement> FindDisagreements(
   }
   std::map<uint32_t, Disagreement> result;
   for (const auto& [variable, by_digest] : table) {
-    // Only values that differ among those who have one: what a rank did not
-    // record is no disagreement.
+    // Only values that differ among the ranks that have one: a value that a
+    // rank did not record is not a disagreement.
     if (by_digest.size() < 2) continue;
     result[variable] = {FindOdd(by_digest), writers[variable]};
   }

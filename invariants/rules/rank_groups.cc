@@ -80,7 +80,7 @@ std::vector<RankGroup> GroupsOf(const ProcessFacts& facts) {
     if (kind) groups.emplace(*kind, std::move(ranks));
   }
   std::vector<RankGroup> result;
-  // Of two of equal ranks the one with a name counts, which sorts last.
+  // The one with a name counts among several of equal ranks: it sorts last.
   for (auto group = groups.rbegin(); group != groups.rend(); ++group) {
     const bool again = std::any_of(
         result.begin(), result.end(),

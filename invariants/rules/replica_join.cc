@@ -80,7 +80,8 @@ void ReplicaJoin::Add(const ReplicaUnit& unit, int32_t rank, uint64_t index,
   // A member that closes this window has passed all before it, also those of
   // which it has recorded nothing.
   state.progress[rank] = index + 1;
-  // Another window is the first one now: who has closed it is to be found anew.
+  // Another window is the first one now, so the members that have closed it are
+  // found anew.
   if (state.open.empty() || index < state.open.begin()->first) {
     state.closed = 0;
   }
@@ -190,8 +191,8 @@ void ReplicaJoin::Advance(const ReplicaUnit& unit, State* state) {
 std::string ReplicaJoin::Missing(const ReplicaUnit& unit, const State& state,
                                  uint64_t index) const {
   const Window& window = state.open.at(index);
-  // In the order of the ranks, so that the reason does not depend on who came
-  // first.
+  // In the order of the ranks, so that the reason does not depend on which
+  // member came first.
   for (int32_t rank : unit.ranks) {
     const auto member = window.members.find(rank);
     if (member != window.members.end()) {
@@ -223,7 +224,7 @@ void ReplicaJoin::Tell(const ReplicaUnit& unit, State* state, uint64_t index,
   judged.again = window.told;
   judged.members = &window.members;
   // More members can make equal ones differ, and never the other way round. An
-  // early window is told once.
+  // early window is reported once.
   if (early && (!judged.differs || window.told)) return;
   window.told = true;
   if (!early) {

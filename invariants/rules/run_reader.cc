@@ -11,7 +11,7 @@ bool IsAlone(const ProcessPlace& place) {
   return place.rank.has_value() && place.world <= 1;
 }
 
-// What tells such processes apart for people.
+// By this people can tell such processes apart.
 std::string HomeOf(const ProcessFacts& facts) {
   const ProcessInfo& process = facts.definitions().process();
   return "pid " + std::to_string(process.pid) + " on host " + process.host;

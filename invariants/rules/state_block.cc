@@ -162,7 +162,8 @@ void StateBlocks::OnEnd(const ProcessFacts& facts, ProcessEnd end) {
 void StateBlocks::Close(const ProcessFacts& facts, const std::string& broken,
                         Open open) {
   for (StateBlock& block : open.blocks) {
-    // What it holds may be told as late as in its first step.
+    // What an optimizer holds may be recorded as late as within its first step,
+    // so its ordinal is looked up at the end of the call.
     const Optimizer* optimizer = facts.ownership().Find(block.object);
     if (optimizer) block.ordinal = optimizer->ordinal;
     block.broken = broken;

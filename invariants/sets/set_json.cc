@@ -66,7 +66,7 @@ absl::Status ReadContent(const Content& content, const std::string& path,
 
 absl::Status CheckId(const std::string& path, Invariant* invariant) {
   const std::string id = IdOf(*invariant);
-  // Who writes a rule by hand need not compute its id.
+  // A rule that somebody writes by hand need not have its id.
   if (invariant->id.empty()) invariant->id = id;
   if (invariant->id == id) return absl::OkStatus();
   return absl::InvalidArgumentError(path + "id: does not fit its content, " +

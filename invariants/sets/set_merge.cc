@@ -93,7 +93,7 @@ void LeaveOutDoubles(InvariantSet* set) {
   for (const Invariant& rule : set->invariants) {
     if (IsBuiltIn(rule.origin)) built_in.insert(ContentOf(rule));
   }
-  // Ids do not tell, because they contain the condition.
+  // Not by id, because ids contain the condition.
   const auto is_double = [&](const Invariant& rule) {
     return !IsBuiltIn(rule.origin) && built_in.count(ContentOf(rule)) > 0;
   };

@@ -11,7 +11,7 @@ namespace traincheck {
 namespace {
 
 constexpr char kSpecial[] = "*?[";
-// Of the frame around the rules, with room to spare.
+// The frame around the rules takes less than this.
 constexpr size_t kFrameBytes = 64u << 10;
 
 // A rule's `function` is a pattern where it has one of these characters. A name
@@ -49,10 +49,11 @@ bool IsWord(std::string_view function) {
   return function.find('.') == std::string_view::npos;
 }
 
-// Of two rules that fit a function, by its name and by a role, the agent takes
-// the later one. So what tells nothing comes first, and what may be of the
-// same function (a role is the same method of another class, or a word) tells
-// what any of them needs.
+// Two rules of a plan may fit one function, by its name and by a role; the
+// agent then takes the later one. So rules that ask for nothing besides the
+// call come first. The rules behind them each ask for what any rule needs that
+// may fit the same function: a role is the same method of another class, or a
+// word.
 std::vector<std::pair<std::string, PlannedCall>> Ordered(
     const std::map<std::string, PlannedCall>& calls) {
   std::vector<std::pair<std::string, PlannedCall>> ordered;

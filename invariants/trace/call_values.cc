@@ -11,8 +11,8 @@ namespace traincheck {
 namespace {
 
 // As torch writes a device. A negative index stands for none ("cpu"). A type
-// without a name keeps its number, so that rules still tell it from other
-// devices.
+// without a name keeps its number, so that rules do not take it for another
+// device.
 std::string DeviceName(uint8_t type, int8_t index) {
   if (type == kUnknownNumber) return "";
   std::string name(DeviceTypeName(type));
@@ -190,7 +190,7 @@ std::vector<Parameter> ParametersOf(const FunctionInfo* function,
     reader.Step();
     CallValue fallback = reader.Read();
     // A default of a kind that this build does not know stands for nothing: the
-    // argument counts as not told.
+    // argument counts as not recorded.
     if (!fallback.Get<std::monostate>()) parameter.fallback = fallback;
     parameters.push_back(std::move(parameter));
   }

@@ -49,7 +49,8 @@ void Clock::OnSkeletonCall(const Call& call) {
     // A backward within a backward (reentrant checkpointing,
     // torch.autograd.backward below Tensor.backward) belongs to the outer one.
     if (call.Is(kInsideBackward)) return;
-    // Tell asks whether the event closes a step. A backward never does.
+    // Tell expects from the event whether it closes a step. A backward never
+    // does.
     Tell(loop, [](StepRule& rule) { return rule.Backward(), false; });
     epochs_.Backward();
     // A training that breaks off behind this (an exception, a collective that

@@ -28,7 +28,7 @@ bool KnowsPart(const std::vector<uint32_t>* list, uint64_t begin) {
   return list == nullptr || list->size() != begin;
 }
 
-// Of a table, beside the entry itself.
+// What a table takes for each entry, beside the entry itself.
 constexpr size_t kNodeBytes = 32;
 
 // About what a definition takes: itself, and texts and lists as in a saved

@@ -10,7 +10,7 @@ namespace traincheck {
 
 namespace {
 
-// Does it begin what a call tells of its arguments?
+// Does the field begin the recorded arguments of a call?
 bool IsContent(Field field) {
   return field == Field::kArgument || field == Field::kArgumentName ||
          field == Field::kContentCut;
@@ -244,9 +244,9 @@ void ProcessReader::Dispatch(Cursor* cursor) {
   }
 }
 
-// What happens until the next such mark is seen by nobody. The ring of
-// definitions is left out: what it tells goes on, and as no call begins there
-// its `resync` would stay.
+// What happens until the next such mark is not recorded. The ring of
+// definitions is left out: definitions go on, and as no call begins on that
+// ring its `resync` would stay.
 void ProcessReader::SwitchedOff() {
   for (auto& [id, ring] : rings_) {
     if (id != kDefinitionRing) ring.resync = true;
