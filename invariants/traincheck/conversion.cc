@@ -20,6 +20,8 @@ bool TraceThread::Inside(CallCategory::Number category) const {
 Conversion::Conversion(DefinitionWriter* definitions, RecordStream* records,
                        uint64_t main_thread)
     : definitions_(*definitions), records_(*records) {
+  // Before any line is read: a thread whose lines come earlier must not get the
+  // ring on which steps are counted.
   threads_[main_thread].ring = kMainRing;
 }
 
@@ -47,8 +49,8 @@ void Conversion::Mark(TraceThread* thread, MarkKind kind, uint32_t object,
 }
 
 void Conversion::TellClosedSteps(const TraceThread& thread) {
-  // Calls without an end are gaps to a reader, which goes by these marks from
-  // then on.
+  // After a call without an end, a gap, a reader no longer derives steps from
+  // calls and goes by these marks.
   for (; closed_steps_ < clock_.step(); ++closed_steps_) {
     MarkRecord record = {};
     record.value = closed_steps_;

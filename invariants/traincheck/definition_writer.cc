@@ -7,6 +7,8 @@ namespace traincheck {
 
 namespace {
 
+// By these base classes rules know modules and optimizers, whatever their own
+// classes are.
 constexpr char kModule[] = "torch.nn.modules.module.Module";
 constexpr char kOptimizer[] = "torch.optim.optimizer.Optimizer";
 
@@ -72,6 +74,7 @@ const DefinedFunction& DefinitionWriter::Function(const std::string& name,
   const auto [found, added] = functions_.try_emplace({name, bound});
   DefinedFunction& function = found->second;
   if (!added) return function;
+  // The entry is in the map by now, so these numbers begin at 1, too.
   function.id = static_cast<uint32_t>(functions_.size());
   function.info.name = OurFunctionName(name);
   FunctionKind kind = KindOfFunction(function.info.name, bound);
@@ -109,7 +112,7 @@ uint32_t DefinitionWriter::Site(const std::string& file, uint64_t line,
 uint32_t DefinitionWriter::WriteObject(const std::string& class_name,
                                        ObjectKind kind) {
   const uint32_t class_id = String(class_name);
-  // It stands for all base classes, which a trace does not tell.
+  // One name stands for all base classes, which a trace does not record.
   std::string base;
   if (kind == ObjectKind::kModule) base = kModule;
   if (kind == ObjectKind::kOptimizer) base = kOptimizer;
@@ -149,6 +152,8 @@ uint32_t DefinitionWriter::Variable(const VariableKey& key,
   // Most lines of a variable repeat what is known of it.
   if (!added && variable.traits == traits) return variable.id;
   if (added) variable.id = static_cast<uint32_t>(variables_.size());
+  // The same number once more: for a reader the new definition holds from here
+  // on, and states that were written before keep the old one.
   variable.traits = traits;
   WriteVariable(key, variable, trainable);
   return variable.id;
@@ -157,12 +162,14 @@ uint32_t DefinitionWriter::Variable(const VariableKey& key,
 void DefinitionWriter::WriteVariable(const VariableKey& key,
                                      const DefinedVariable& variable,
                                      bool trainable) {
+  // TrainCheck's names are ROOT.PATH, "model.fc.weight". The first part stands
+  // for the class of the root, which a trace does not record.
   const size_t dot = key.name.find('.');
   const std::string root_class = key.name.substr(0, dot);
   const std::string name =
       dot == std::string::npos ? key.name : key.name.substr(dot + 1);
-  // The type is all that says what a tensor is: a trace does not tell buffers
-  // from others.
+  // The type is all that says what a tensor is: a trace does not set buffers
+  // apart from other tensors.
   const bool parameter = key.type.find("Parameter") != std::string::npos;
   const uint32_t root = RootObject(root_class);
   const uint32_t name_id = String(name);

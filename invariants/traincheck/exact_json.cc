@@ -36,6 +36,8 @@ class Inspector : public nlohmann::json_sax<json> {
   }
 
  private:
+  // PyPool::FromJson and json::dump walk a rule by recursion later, so a deeper
+  // one is refused here.
   bool Enter() {
     if (++depth_ <= kMaxDepth) return true;
     return Refuse("nested deeper than " + std::to_string(kMaxDepth));
@@ -44,6 +46,7 @@ class Inspector : public nlohmann::json_sax<json> {
     --depth_;
     return true;
   }
+  // False ends the parse; the first reason is kept.
   bool Refuse(std::string error) {
     if (error_.empty()) error_ = std::move(error);
     return false;

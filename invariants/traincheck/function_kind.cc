@@ -10,6 +10,8 @@ namespace traincheck {
 
 namespace {
 
+// Which functions a row is for: a free function may end in ".step" or
+// ".forward", too.
 enum class Of { kAny, kMethods };
 
 struct FunctionRow {
@@ -19,6 +21,8 @@ struct FunctionRow {
   const char* role;  // its own name is no role of a function; "": none
 };
 
+// Methods of base classes that serve as roles: a rule on one of them concerns
+// the method of every class that stands below.
 constexpr char kForward[] = "torch.nn.modules.module.Module.forward";
 constexpr char kStep[] = "torch.optim.optimizer.Optimizer.step";
 constexpr char kZeroGrad[] = "torch.optim.optimizer.Optimizer.zero_grad";
@@ -99,6 +103,8 @@ constexpr FunctionRow kFunctions[] = {
     {"torch.serialization.save", Of::kAny, "save", ""},
     {"torch.serialization.load", Of::kAny, "load", ""},
     // What all kinds of programs use.
+    // The gain is a number and not an initialised tensor: this row keeps the
+    // name from the next one.
     {"torch.nn.init.calculate_gain", Of::kAny, "", ""},
     {"torch.nn.init.[a-z]*", Of::kAny, "initialiser", "initialiser"},
     {"torch.nn.functional.*dropout*", Of::kAny, "operation", "dropout"},
@@ -151,6 +157,8 @@ FunctionKind KindOfFunction(const std::string& name, bool bound) {
     if (role.empty() || role == name) return {row.category, {}};
     return {row.category, {role}};
   }
+  // Not a row of the table: "torch.[a-z]*" would fit the functions of all
+  // packages below torch, too.
   return {IsOperationOfTorch(name) ? "operation" : "", {}};
 }
 
@@ -158,6 +166,8 @@ ObjectKind KindOfClass(const std::string& class_name, bool has_mode) {
   for (const ClassRow& row : kClasses) {
     if (Fits(row.pattern, class_name)) return row.kind;
   }
+  // Models are of the user's own classes, which no package in the table has.
+  // Only modules have a mode.
   return has_mode ? ObjectKind::kModule : ObjectKind::kOther;
 }
 

@@ -92,6 +92,7 @@ absl::Status EachLine(std::string_view text,
     return absl::InvalidArgumentError("line " + std::to_string(number) + ": " +
                                       std::string(status.message()));
   }
+  // A file without a rule would make a set that checks nothing.
   if (any) return absl::OkStatus();
   return absl::InvalidArgumentError("the file has no rules");
 }
@@ -136,12 +137,16 @@ Invariant MakeInvariant(RulePtr rule, const Line& line,
   if (NamesTorchOnly(invariant.rule->parameters())) {
     invariant.scope = Scope::kGeneral;
   } else {
+    // The scope stays kExperiment, its default. Without an experiment the rule
+    // applies to no run, which the command says.
     invariant.experiments = experiments;
     std::sort(invariant.experiments.begin(), invariant.experiments.end());
   }
   invariant.support = Support(line.aside);
   invariant.origin = OriginOf(line.number, line.aside);
   invariant.origin["format"] = kFormat;
+  // Neither scope nor origin is part of the id: another import of the file, for
+  // another experiment, gives the same ids.
   invariant.id = IdOf(invariant);
   invariant.text = TextOf(invariant);
   return invariant;
@@ -154,6 +159,8 @@ struct Written {
 };
 
 std::string LineText(const json& rule, const json& aside) {
+  // The keys of the line are in TrainCheck's order; those within params and
+  // precondition are sorted, as json keeps them.
   nlohmann::ordered_json line;
   const auto add = [&line](const json& from, const char* key) {
     if (from.contains(key)) line[key] = from.at(key);
@@ -170,6 +177,8 @@ void WriteLines(const json& rule, const json& aside,
   const auto lines = aside.find("lines");
   if (lines == aside.end() || !lines->is_array()) return;
   for (const json& line : *lines) {
+    // The origin comes from a set that anybody may have edited by hand, so a
+    // wrong entry counts as not there.
     if (!line.is_number_unsigned()) continue;
     written->push_back({line.get<uint64_t>(), LineText(rule, aside)});
   }
@@ -205,6 +214,9 @@ absl::StatusOr<std::vector<Invariant>> RulesFromFileUntrusted(
     std::string_view text, const std::vector<std::string>& experiments) {
   std::map<std::string, Invariant> by_id;
   const auto take = [&](const Line& line) -> absl::Status {
+    // The registry always has this relation. Parse checks params and
+    // precondition (rule_form.h), and its errors begin with the JSON path in
+    // the line.
     auto rule = FindRelation(kTrainCheckRelation)->Parse(line.content, "");
     if (!rule.ok()) return rule.status();
     Invariant invariant = MakeInvariant(*std::move(rule), line, experiments);
@@ -230,6 +242,8 @@ absl::StatusOr<std::vector<RuleLine>> RuleLinesFromFileUntrusted(
     std::string_view text) {
   std::vector<RuleLine> lines;
   const auto take = [&lines](Line line) -> absl::Status {
+    // The form alone: the caller judges the JSON itself, also lines that no
+    // rule of ours stands for.
     absl::Status status = CheckRuleForm(line.content, "");
     if (!status.ok()) return status;
     lines.push_back({line.number, std::move(line.content)});

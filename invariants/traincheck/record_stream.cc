@@ -15,6 +15,8 @@ constexpr uint64_t kMaxDeltaUs = 1'000'000'000;
 }  // namespace
 
 void RecordStream::SetTime(uint64_t time_ns) {
+  // States may be older than what is written already. Deltas have no sign, so
+  // time never goes back here.
   now_ns_ = std::max(now_ns_, time_ns);
 }
 
@@ -23,6 +25,8 @@ uint32_t RecordStream::Prepare(uint32_t number) {
   const bool too_long =
       ring.begun && now_ns_ / 1000 - ring.last_us > kMaxDeltaUs;
   if (!ring.begun) {
+    // The first record has a delta of 0 and counts from the ClockSync before
+    // it.
     ring.begun = true;
     ring.last_us = now_ns_ / 1000;
     // The first record of the definitions says whose they are.
@@ -41,6 +45,7 @@ void RecordStream::WriteClockSync(uint32_t number) {
   ClockSyncRecord sync = {};
   sync.monotonic_ns = now_ns_;
   sync.realtime_ns = static_cast<uint64_t>(
+      // A sum below 0 would wrap to a date in the far future.
       std::max<int64_t>(0, static_cast<int64_t>(now_ns_) + ahead_ns_));
   sync.next_call = ring.calls + 1;
   sync.header.size_bytes = sizeof sync;

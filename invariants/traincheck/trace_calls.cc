@@ -15,14 +15,14 @@ namespace {
 
 using nlohmann::json;
 
-// Beyond this a call tells no more of its values, as with the agent.
+// The values of a call take at most this much of its record, as with the agent.
 constexpr size_t kCallBytes = 1536;
 
 bool IsBound(const TraceLine& line) {
   return line.Any("is_bound_method") == true;
 }
 
-// {TYPE: VALUE} of the first argument; null: not told.
+// {TYPE: VALUE} of the first argument; null: not recorded.
 const json* Self(const TraceLine& line) {
   const json& arguments = line.Object("args");
   if (!arguments.is_object()) return nullptr;
@@ -44,13 +44,13 @@ std::optional<bool> Mode(const TraceLine& line) {
 
 constexpr char kGradContexts[] = "torch.autograd.grad_mode.";
 
-// Of grad contexts, those that are told whether gradients are on.
+// Grad contexts that take as an argument whether gradients are on.
 bool IsTold(const std::string& name) {
   return absl::StrContains(name, ".set_grad_enabled.") ||
          absl::StrContains(name, ".inference_mode.");
 }
 
-// The bool among the arguments; none: it is not told.
+// The bool among the arguments; none: the call was given none.
 std::optional<bool> TruthOf(const TraceLine& line) {
   for (const char* key : {"args", "kwargs"}) {
     const json& arguments = line.Object(key);
@@ -81,7 +81,8 @@ bool GradModeIn(const std::string& name, const TraceThread& thread, bool now) {
   if (IsTold(name) && thread.made_grad_mode) {
     return thread.made_grad_mode->enabled;
   }
-  // Nobody has seen what it was told.
+  // The begin of __init__ is not in the trace, so the argument is not known:
+  // set_grad_enabled counts as no change, the others switch gradients off.
   return absl::StrContains(name, ".set_grad_enabled.") ? now : false;
 }
 
@@ -120,8 +121,8 @@ std::optional<Frame> ParseFrame(const std::string& text) {
   return frame;
 }
 
-// Around each call stand frames of installed packages and of TrainCheck's own
-// wrappers.
+// False for frames of installed packages and of TrainCheck's own wrappers,
+// which stand around each call.
 bool IsOfUser(const Frame& frame) {
   for (const char* part :
        {"/site-packages/", "/dist-packages/", "/traincheck/", "<frozen"}) {
@@ -166,8 +167,8 @@ uint32_t TraceCalls::SiteOf(const TraceLine& line) {
   return 0;
 }
 
-// The flags that an agent writes, derived from the calls that are open: a trace
-// says none of them but a module's mode.
+// The flags that an agent writes, derived from the open calls: a trace records
+// none of them but a module's mode.
 uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
                             const Call& call) const {
   uint8_t flags = kOutermost;
@@ -205,7 +206,10 @@ std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
   open.call.function = &function.info;
   open.call.object = ObjectOf(line);
   open.call.site = SiteOf(line);
+  // Before the call is pushed: the flags depend on the calls around it.
   open.call.flags = FlagsOf(line, *thread, open.call);
+  // What this call calls inherits the mode, until a context within it changes
+  // that.
   open.grad_enabled = open.call.Is(kGradEnabled);
   // First the clock: the mark of a step that this call closes stands before the
   // call, as an agent writes it.
@@ -217,6 +221,9 @@ std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
       IsTold(function.info.name)) {
     NoteGradMode(function.info.name, line, thread);
   }
+  // A context begins at the end of its __enter__ (in End) and ends here, at the
+  // begin of its __exit__. In both places the call itself is not among the open
+  // ones, so the mode that changes is its caller's.
   if (absl::EndsWith(function.info.name, ".__exit__")) {
     FollowGradMode(function.info.name, line, thread);
   }
@@ -235,6 +242,7 @@ void TraceCalls::WriteBegin(const TraceLine& line, const TraceThread& thread,
     begin.parent_distance = static_cast<uint32_t>(call.number - parent->number);
   }
   RecordBuffer buffer;
+  // The capacity is the bound for values, far below the size of the buffer.
   FieldWriter out(buffer.bytes, kCallBytes, begin);
   if (call.object != 0) out.Unsigned(Field::kSelfObject, call.object);
   TraceValues values(&conversion_.definitions(), &out);
@@ -274,6 +282,8 @@ std::string TraceCalls::End(const TraceLine& line, TraceThread* thread) {
   open.pop_back();
   conversion_.clock().OnCallEnd(call);
   conversion_.TellClosedSteps(*thread);
+  // From now on a state outside of all calls is one after a step (PointOf in
+  // trace_states.cc).
   stepped_ |= IsOptimizerStep(call);
   if (!absl::EndsWith(call.function->name, ".__exit__")) {
     FollowGradMode(call.function->name, line, thread);
@@ -346,8 +356,8 @@ void TraceCalls::TellLoader(const TraceLine& line, const Call& call,
   }
 }
 
-// Gradients are on at first. Regions that change that, and what torch answers
-// when it is asked, tell it for the code around them.
+// Gradients are on at first. What a context switches, and what torch answers to
+// is_grad_enabled, holds for the code around that call.
 void TraceCalls::FollowGradMode(const std::string& name, const TraceLine& line,
                                 TraceThread* thread) {
   if (name == "torch.is_grad_enabled") {

@@ -25,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+// A line is held and parsed as a whole, and LinePlace has 32 bits for its size.
 constexpr uint64_t kMaxLineBytes = 64u << 20;
 
 // A number, also where an older version wrote it as text.
@@ -36,6 +37,7 @@ std::optional<int32_t> SmallNumber(const json& value) {
              !absl::SimpleAtoi(value.get_ref<const std::string&>(), &number)) {
     return std::nullopt;
   }
+  // One below the largest, because SettlePlaces adds 1 to a rank.
   if (number < 0 || number > std::numeric_limits<int32_t>::max() - 1) {
     return std::nullopt;
   }
@@ -74,6 +76,8 @@ void LearnPlace(const TraceLine& line, TraceProcess* process) {
   if (world) process->world = *world;
 }
 
+// A process with one of these calls trains; the others of a trace are
+// launchers, loaders' workers and helpers (IdentityOf).
 bool OnlyTrainingCalls(const TraceLine& line) {
   const bool bound = line.Any("is_bound_method") == true;
   const std::string category =
@@ -103,6 +107,7 @@ class TraceFolder::Indexer {
           static_cast<uint64_t>(status.st_mtim.tv_nsec);
       folder_.changed_unix_ns_ = std::max(folder_.changed_unix_ns_, changed);
     }
+    // Calls are in order within a file, not across files.
     last_call_ns_ = 0;
     std::ifstream in(path, std::ios::binary);
     LinePlace place;
@@ -114,6 +119,8 @@ class TraceFolder::Indexer {
       Take(text, /*whole=*/!in.eof(), place);
       place.offset += text.size() + 1;
     }
+    // getline stops at an error of the disk as at the end of the file; bad()
+    // shows which of the two it was.
     return in.bad() ? Unreadable(path) : absl::OkStatus();
   }
 
@@ -205,6 +212,9 @@ TraceFolder::~TraceFolder() {
   for (const File& file : files_) close(file.fd);
 }
 
+// All ranks of a trace are one world. Some processes name its size
+// (init_process_group), others only a rank of theirs (meta_vars), so the
+// largest size that any of them implies holds for all.
 void TraceFolder::SettlePlaces() {
   int32_t world = 0;
   for (const TraceProcess& process : processes_) {
@@ -244,12 +254,15 @@ absl::StatusOr<TraceLine> TraceFolder::Read(const LinePlace& place) const {
         pread(files_[place.file].fd, text.data() + done, text.size() - done,
               static_cast<off_t>(place.offset + done));
     if (n < 0 && errno == EINTR) continue;
+    // The file ends before the line does: somebody has shortened it since it
+    // was indexed.
     if (n <= 0) {
       return absl::DataLossError(files_[place.file].name +
                                  " has changed while it was read");
     }
     done += static_cast<size_t>(n);
   }
+  // Checked once more: other bytes may stand there by now.
   return ParseTraceLineUntrusted(text);
 }
 

@@ -23,6 +23,8 @@ constexpr LineType kTypes[] = {
     {"state_change", TraceLineKind::kState},
 };
 
+// Any and Object return references, so what stands for a missing key must
+// outlive every line.
 const json& Null() {
   static const auto* const kNull = new json;
   return *kNull;
@@ -32,6 +34,8 @@ absl::Status Bad(const std::string& what) {
   return absl::InvalidArgumentError(what);
 }
 
+// `max` bounds what the caller computes with. An integer that no 64 bits hold
+// is a float for the library, and fails, too.
 absl::StatusOr<uint64_t> Number(const json& line, const char* key,
                                 uint64_t max) {
   const auto found = line.find(key);
@@ -43,6 +47,8 @@ absl::StatusOr<uint64_t> Number(const json& line, const char* key,
   return found->get<uint64_t>();
 }
 
+// TraceLine::call() and function(), and the states' names, rely on this check:
+// they are read without another one.
 absl::Status NeedText(const json& line, const char* key) {
   const auto found = line.find(key);
   if (found == line.end()) return Bad(std::string(key) + ": missing");
@@ -71,6 +77,8 @@ absl::Status CheckCall(const json& line) {
   return status.ok() ? NeedText(line, "function") : status;
 }
 
+// Only what TraceStates takes for granted. It looks at each attribute before it
+// uses one.
 absl::Status CheckState(const json& line) {
   for (const char* key : {"var_name", "var_type"}) {
     absl::Status status = NeedText(line, key);
@@ -82,6 +90,8 @@ absl::Status CheckState(const json& line) {
   return absl::OkStatus();
 }
 
+// Python's json module writes these words for numbers that JSON does not have.
+// The search also finds them within strings, hence "may be".
 std::string WhyNoJson(const std::string& text) {
   for (const char* word : {"NaN", "Infinity"}) {
     if (text.find(word) != std::string::npos) {
@@ -107,7 +117,8 @@ const nlohmann::json& TraceLine::Object(const char* key) const {
 absl::StatusOr<TraceLine> ParseTraceLineUntrusted(const std::string& text) {
   absl::StatusOr<json> parsed = ParseJsonUntrusted(text);
   if (!parsed.ok()) {
-    // It names the document, which is this line.
+    // The reader's message names the document, which is this line here; what is
+    // left of it is one of two causes.
     const bool deep = parsed.status().message() != "document: not valid JSON";
     return Bad(deep ? "nested too deep" : WhyNoJson(text));
   }
@@ -120,10 +131,12 @@ absl::StatusOr<TraceLine> ParseTraceLineUntrusted(const std::string& text) {
       Number(line.json, "process_id", std::numeric_limits<int32_t>::max());
   if (!pid.ok()) return pid.status();
   if (*pid == 0) return Bad("process_id: is 0");
+  // Only a key by which threads are set apart, so any number will do.
   const auto thread =
       Number(line.json, "thread_id", std::numeric_limits<uint64_t>::max());
   if (!thread.ok()) return thread.status();
-  // Microseconds and nanoseconds of it are counted on with.
+  // Times are added and subtracted later, also with a sign; half the range
+  // leaves room for that.
   const auto time =
       Number(line.json, "time", std::numeric_limits<int64_t>::max() / 2);
   if (!time.ok()) return time.status();

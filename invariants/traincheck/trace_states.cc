@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// Attributes of every tensor that say nothing beyond what records tell, or
-// nothing that a check reads.
+// Attributes of every tensor that repeat what records have anyway, or that no
+// check reads.
 constexpr const char* kOfEveryTensor[] = {
     "itemsize", "name",   "nbytes", "ndim",  "retains_grad", "grad_fn",
     "layout",   "device", "names",  "shape", "output_nr"};
@@ -29,8 +29,8 @@ bool IsOneOf(const char* const (&names)[n], const std::string& name) {
          std::end(names);
 }
 
-// What TrainCheck took for the content: a hash, or some figures or all
-// numbers, of which we take a hash.
+// TrainCheck records as content a hash, some statistics or all numbers. A hash
+// is taken as it is, bit for bit; of the rest a hash is made here.
 uint64_t DigestOf(const json& content) {
   if (content.is_number_unsigned()) return content.get<uint64_t>();
   if (content.is_number_integer()) {
@@ -47,7 +47,7 @@ bool IsTrue(const json& attributes, const char* key) {
   return found != attributes.end() && *found == true;
 }
 
-// As Python prints it, which is how the agent tells such attributes.
+// As Python prints it, which is how the agent records such attributes.
 std::string PythonText(const json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -61,8 +61,9 @@ void TakeShape(const json& shape, VariableTraits* traits) {
   if (traits->has_shape) traits->shape = shape.get<std::vector<uint64_t>>();
 }
 
-// What parallel training says of the tensor (partition_dim and the like) is
-// an attribute; of the rest, which comes with every tensor, little is told.
+// Attributes that parallel training gives a tensor (partition_dim and the like)
+// become attributes of the variable. Of those that every tensor has few are
+// recorded.
 VariableTraits TraitsOf(const json& attributes, Conversion* conversion) {
   VariableTraits traits;
   for (const auto& [key, value] : attributes.items()) {
@@ -89,14 +90,17 @@ VariableTraits TraitsOf(const json& attributes, Conversion* conversion) {
 
 }  // namespace
 
-// A trace does not say at which point of a step it looked: the calls that are
-// open tell.
+// A trace does not record at which point of a step a state was read: the open
+// calls decide.
 StatePoint TraceStates::PointOf(const TraceThread& thread, bool is_new,
                                 bool stepped) const {
+  // Whatever call is open: nothing is known of the variable before.
   if (is_new) return StatePoint::kConstruction;
   if (thread.Inside(CallCategory::kOptimizerStep)) return StatePoint::kPostStep;
   if (thread.Inside(CallCategory::kBackward)) return StatePoint::kBackwardEnd;
   if (thread.Inside(CallCategory::kZeroGrad)) return StatePoint::kGradClear;
+  // Outside of these calls: the state after the last step, or, before the first
+  // one, still that of the construction.
   return stepped || !has_calls_ ? StatePoint::kPostStep
                                 : StatePoint::kConstruction;
 }

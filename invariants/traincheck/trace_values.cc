@@ -43,15 +43,15 @@ std::optional<bool> Truth(const json& tensor, const char* key) {
   return found->get<bool>();
 }
 
-// A leaf was made by nobody. Torch shows a grad_fn that it has as an object,
-// which TrainCheck leaves out.
+// No function has made a leaf. TrainCheck leaves the attribute grad_fn out,
+// because it is an object, so is_leaf stands for it.
 std::optional<bool> HasGradFn(const json& tensor) {
   const auto leaf = Truth(tensor, "is_leaf");
   if (!leaf) return std::nullopt;
   return !*leaf;
 }
 
-// Of the tensor's data, as Python told it; 0: not told.
+// The number that Python gave the tensor's data; 0: not recorded.
 uint64_t Identity(const json& tensor) {
   for (const auto& [name, value] : tensor.items()) {
     if (WithoutFieldPrefix(name) == "data_ID" && value.is_number_unsigned()) {
@@ -62,6 +62,7 @@ uint64_t Identity(const json& tensor) {
 }
 
 uint8_t DeviceOf(const std::string& type, const json& tensor) {
+  // A type such as torch.cuda.FloatTensor says it without the attribute.
   const bool cuda = absl::StrContains(type, "cuda");
   if (cuda || Truth(tensor, "is_cuda").value_or(false)) return kDeviceCuda;
   if (Truth(tensor, "is_cpu").value_or(false)) return kDeviceCpu;
@@ -92,6 +93,7 @@ void AppendSizes(const json& tensor, std::string* bytes) {
   // The number plus 1, because 0 says that it is not known.
   AppendVarint(known ? shape->size() + 1 : 0, bytes);
   if (!known) return;
+  // Further sizes are left out; the number above counts them all the same.
   for (size_t i = 0; i < std::min(shape->size(), kMaxSizes); ++i) {
     AppendVarint((*shape)[i].get<uint64_t>(), bytes);
   }
@@ -103,7 +105,8 @@ std::string TensorBytes(const std::string& type, const json& tensor) {
   const std::string name = dtype != tensor.end() && dtype->is_string()
                                ? dtype->get<std::string>()
                                : "";
-  // A trace tells neither the index of a device nor the layout.
+  // Five bytes: dtype, kind of device, its index, layout, autograd flags. A
+  // trace records neither the index nor the layout.
   std::string bytes = {static_cast<char>(DtypeOfName(name)),
                        static_cast<char>(DeviceOf(type, tensor)),
                        static_cast<char>(-1), static_cast<char>(kUnknownNumber),
@@ -132,6 +135,8 @@ void TraceValues::Argument(const std::string& name, const json& value) {
   const uint32_t id = definitions_.String(name);
   const size_t from = out_.position();
   out_.Unsigned(Field::kArgumentName, id);
+  // A value in no form of TrainCheck's leaves nothing behind, not even its
+  // name: a name without a value would be malformed.
   if (!Value(name, value)) return out_.Rewind(from);
   Finish(from);
 }
@@ -182,6 +187,7 @@ bool TraceValues::Plain(const std::string& name, const Typed& typed) {
   const bool constant =
       std::find(std::begin(kTorchConstants), std::end(kTorchConstants), type) !=
       std::end(kTorchConstants);
+  // The value decides before its type: null is None under any type.
   if (value.is_null()) {
     out_.Unsigned(Field::kValueNone, 0);
   } else if (value.is_boolean()) {
@@ -241,6 +247,7 @@ void TraceValues::Tuple(const json& elements) {
     if (!element.is_object() || element.size() != 1) continue;
     out_.Unsigned(Field::kElement, i);
     const Typed typed{element.begin().key(), element.begin().value()};
+    // Without a name, so that no text among the elements counts as a secret.
     if (!Plain("", typed)) Type(typed.type);
   }
 }
@@ -264,6 +271,7 @@ void TraceValues::Mapping(const std::string& type, const json& entries) {
     if (told == kMaxElements) return;
     if (value.is_structured()) continue;
     ++told;
+    // The cut may divide a character; a reader repairs what is not UTF-8.
     out_.Unsigned(Field::kElementKey,
                   definitions_.String(key.substr(0, kMaxTextBytes)));
     Element(key, value);
@@ -278,6 +286,7 @@ void TraceValues::Element(const std::string& name, const json& value) {
 
 GradFnSearch FindGradFn(const json& result) {
   GradFnSearch search;
+  // A list is what JSON made of a tuple of results.
   if (result.is_array()) {
     for (const json& element : result) Search(element, &search);
   } else {

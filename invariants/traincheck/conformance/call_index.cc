@@ -94,6 +94,8 @@ absl::StatusOr<CallEnds> CallIndex::Ends(const TableCall& call) const {
 absl::StatusOr<CallEnds> CallIndex::Event(const TableCall& call) const {
   absl::StatusOr<CallEnds> ends = Ends(call);
   if (!ends.ok() || ends->complete()) return ends;
+  // TrainCheck reads these columns of a call that has not returned, and stops
+  // if no line of the trace has them.
   const bool recorded = table_.Has("args") && table_.Has("kwargs") &&
                         (!ends->raised() || table_.Has("exception"));
   if (recorded) return ends;
@@ -135,6 +137,8 @@ absl::Status CallIndex::LookWithin(const CallEnds& ends) const {
 
 absl::Status CallIndex::CheckWithin(const TableCall& call,
                                     const CallEnds& ends) {
+  // LookWithin reads every line of the thread within the call, and each line of
+  // the invariant file asks for the same calls.
   const auto [known, added] = looked_within_.try_emplace(&call);
   if (added) known->second = LookWithin(ends);
   return known->second;
@@ -161,6 +165,8 @@ std::vector<const TableCall*> CallIndex::Within(
        row != begins->second.end() && span.StrictlyHas((*row)->time); ++row) {
     calls.push_back(&calls_.at((*row)->call));
   }
+  // TrainCheck's order, by id: HasChildCall stops at the first call that fits
+  // and at the first that ends TrainCheck.
   std::sort(
       calls.begin(), calls.end(),
       [](const TableCall* a, const TableCall* b) { return *a->id < *b->id; });

@@ -72,6 +72,8 @@ absl::StatusOr<PyValue> ReturnedTensors(const CallEnds& ends,
     if (value.kind() != PyValue::Kind::kObject || value.object().empty()) {
       return Unrecorded(*ends.end, kReturned);
     }
+    // Unlike arguments, a value with several types is not refused: the first
+    // one counts.
     const PyMember& typed = value.object().front();
     if (!IsTensorType(*typed.key)) continue;
     if (typed.value.kind() != PyValue::Kind::kObject) {
@@ -95,6 +97,9 @@ absl::StatusOr<PyValue> InputTensors(const CallEnds& ends, TraceTable* table) {
 }  // namespace
 
 const absl::StatusOr<PyValue>& CallTensors::Returned(const CallEnds& ends) {
+  // By the row of the end, which belongs to this call alone. A failure is kept,
+  // too: each line that asks gets the same reason. Callers hold references,
+  // which a node_hash_map keeps valid while it grows.
   const auto known = returned_.find(ends.end);
   if (known != returned_.end()) return known->second;
   return returned_.emplace(ends.end, ReturnedTensors(ends, &table_))

@@ -26,6 +26,8 @@ void ReadFunction(const json& param, PyPool* pool, LineParam* read) {
   }
 }
 
+// The var_name of a VarNameParam is not read: TrainCheck's checker compares
+// type and attribute and leaves the name aside (contain_events.cc).
 void ReadVariable(const json& param, PyPool* pool, LineParam* read) {
   read->name = param.at("var_type").get<std::string>();
   read->attribute = param.at("attr_name").get<std::string>();
@@ -36,6 +38,8 @@ void ReadVariable(const json& param, PyPool* pool, LineParam* read) {
 
 void ReadInputOutput(const json& param, PyPool* pool, LineParam* read) {
   read->name = param.at("name").get<std::string>();
+  // Null stays the value None, by which no list can be indexed: PyItem then
+  // fails as Python does.
   read->index = pool->FromJson(param.at("index"));
   read->path = pool->FromJson(param.at("additional_path"));
   read->input = param.at("is_input").get<bool>();
@@ -60,6 +64,8 @@ LineParam ReadParam(const json& param, PyPool* pool) {
 }  // namespace
 
 // CheckRuleForm has found the keys that are taken for granted here and above.
+// Values go into the pool of the table, because they are compared with its
+// values and live as long.
 absl::StatusOr<CheckedLine> ReadCheckedLine(const json& rule,
                                             TraceTable* table) {
   CheckedLine line;

@@ -10,6 +10,7 @@ absl::StatusOr<std::unique_ptr<ConformanceTrace>> ConformanceTrace::Load(
   // In TrainCheck's order: what is taken out has neither a stage nor a context.
   absl::Status status = RemoveIncompleteCalls(table.get());
   if (!status.ok()) return status;
+  // The indexes need a row at least (TraceTable::last_time).
   if (table->rows().empty()) {
     return absl::FailedPreconditionError(
         "nothing is left of it without the calls that have no end");

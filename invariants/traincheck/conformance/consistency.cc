@@ -50,6 +50,8 @@ class Comparison {
 
   // False: they differ and must not.
   absl::StatusOr<bool> Agree(AttributeState* a, AttributeState* b) {
+    // The clauses of the precondition look at one row for each state: the last
+    // one that had the value.
     const std::vector<TraceRecord> records = {{a->last, &a->written},
                                               {b->last, &b->written}};
     absl::StatusOr<bool> holds = condition_.Holds(records, contexts_);

@@ -25,6 +25,7 @@ absl::StatusOr<bool> HasChild(const LineParam& child, const TableCall& parent,
 }
 
 std::string WhatIsMissing(const LineParam& child) {
+  // Arguments by position have no names here, so the text says by keyword.
   if (child.kind != LineParam::Kind::kFunction) {
     return absl::StrCat("nothing in it changes the ", child.attribute, " of a ",
                         child.name, " as it must");
@@ -38,6 +39,9 @@ std::string WhatIsMissing(const LineParam& child) {
 
 LineResult CheckContain(const CheckedLine& line, ConformanceTrace* trace) {
   const LineParam& child = line.params[1];
+  // The group var_events judges in the place of the child if the line has it
+  // with a condition and every call leaves some variable unchanged. That
+  // depends on all calls, so it is settled before the first is judged.
   const auto variables = line.conditions.find(kVariableGroup);
   absl::StatusOr<bool> by_variables = false;
   if (variables != line.conditions.end() && variables->second.conditional()) {

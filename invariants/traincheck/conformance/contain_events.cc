@@ -14,7 +14,8 @@ namespace traincheck {
 
 namespace {
 
-// Values that stand for many.
+// Words that a line may have in the place of a value, pre_value or post_value,
+// for many values.
 struct Symbol {
   absl::string_view name;
   bool of_numbers;  // of other values TrainCheck does not take it
@@ -22,6 +23,8 @@ struct Symbol {
   bool below, zero, above;
 };
 
+// As TrainCheck evaluates them, which is not always what the name says: None
+// satisfies non_positive and non_negative.
 constexpr Symbol kSymbols[] = {
     {"above_zero", true, false, false, false, true},
     {"below_zero", true, false, true, false, false},
@@ -71,6 +74,7 @@ absl::StatusOr<bool> Matches(const LineParam& child,
   return EndMatches(child.after, change.after->value);
 }
 
+// The call may have been given more than what is asked for.
 bool HasArguments(const PyValue& asked, const PyValue& keywords) {
   return std::all_of(asked.object().begin(), asked.object().end(),
                      [&](const PyMember& argument) {
@@ -107,6 +111,7 @@ absl::Status AddProxyNames(const PyValue& names, VariableNames* variables) {
 // What the call's object has met in calls before.
 absl::StatusOr<VariableNames> Related(const TableRow& begin,
                                       const TraceTable& table) {
+  // Only false ends TrainCheck; a call without the flag passes.
   if (table.At(begin, "is_bound_method") == PyValue::Bool(false)) {
     return absl::FailedPreconditionError(
         absl::StrCat(*begin.function, " is not bound to an object"));
@@ -116,6 +121,8 @@ absl::StatusOr<VariableNames> Related(const TableRow& begin,
   const PyValue object = table.At(begin, "obj_id");
   VariableNames variables;
   for (const TableRow& row : table.rows()) {
+    // A call without an object has NaN for its id, which equals nothing, so no
+    // earlier call is one of the same object.
     if (row.kind != TraceLineKind::kCallBegin || row.time >= begin.time ||
         table.At(row, "obj_id") != object) {
       continue;
@@ -145,6 +152,8 @@ absl::StatusOr<VariableNames> Unchanged(const LineParam& child,
                                                   child.name, child.attribute);
   VariableNames unchanged;
   for (const auto& variable : *related) {
+    // The changes are of this type and attribute already, so the name is
+    // enough.
     const bool changes_here = std::any_of(
         changes.begin(), changes.end(), [&](const AttributeChange& change) {
           return *change.variable->name == variable.first;
@@ -172,6 +181,8 @@ absl::StatusOr<bool> HasChildCall(const LineParam& child, const CallEnds& ends,
             : !inner->raised();
     if (!ended) continue;
     if (!child.arguments) return true;
+    // Where no line has the column each call counts as one without keywords.
+    // Where others have it a call without is an error.
     const PyValue keywords = table.Has("kwargs")
                                  ? table.At(*inner->begin, "kwargs")
                                  : trace->table().pool().Object({});
@@ -220,6 +231,8 @@ absl::StatusOr<bool> AllCallsLeaveVariables(const CheckedLine& line,
     const absl::StatusOr<VariableNames> unchanged =
         Unchanged(child, *ends, trace);
     if (!unchanged.ok()) return unchanged.status();
+    // One call that changes all its variables is enough for the events within
+    // calls to judge the whole line.
     if (unchanged->empty()) return false;
   }
   return true;
@@ -235,6 +248,8 @@ absl::StatusOr<bool> UnchangedAreExpected(const LineParam& child,
   const TraceTable& table = trace->table();
   bool all = true;
   for (const auto& [name, type] : *unchanged) {
+    // The records are copies for this question alone: what is written into them
+    // is seen by no other.
     WrittenFields written;
     std::vector<TraceRecord> records;
     for (const TableRow& row : table.rows()) {

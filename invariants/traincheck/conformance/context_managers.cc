@@ -95,6 +95,8 @@ class ContextManagers::Finder {
                              const TableRow& init) const {
     const auto edges = edges_.find(function);
     if (edges == edges_.end()) return nullptr;
+    // An __init__ without an id has NaN for it, which equals nothing: its
+    // context is not found, as in TrainCheck.
     const PyValue object = table_.At(init, "obj_id");
     for (const TableRow* row : edges->second) {
       if (row->time > time && row->in() == init.in() &&
@@ -112,6 +114,8 @@ class ContextManagers::Finder {
     const TableRow* exit =
         FirstAfter(absl::StrCat(name, kExit), enter->time, init);
     if (exit == nullptr) return absl::OkStatus();
+    // Only now, as TrainCheck reads arguments only of contexts that were
+    // entered and left.
     if (!table_.Has("args") || !table_.Has("kwargs")) {
       return absl::FailedPreconditionError(
           absl::StrCat("a ", name,

@@ -16,6 +16,8 @@ namespace {
 
 constexpr char kGroup[] = "distinct_arg";
 constexpr char kStep[] = "meta_vars.step";
+// TrainCheck's bounds: floats closer than the first are the same, and so are
+// lists of integers that share at least the second part of their values.
 constexpr double kSameNumbers = 1e-8;
 constexpr double kLeastShared = 0.1;
 
@@ -32,6 +34,7 @@ bool ShareValues(const PyList& a, const PyList& b) {
       one.begin(), one.end(),
       [&](const PyValue& value) { return other.contains(value); }));
   const size_t either = one.size() + other.size() - both;
+  // Two empty lists share nothing.
   if (either == 0) return false;
   return static_cast<double>(both) / static_cast<double>(either) >=
          kLeastShared;
@@ -57,6 +60,7 @@ bool SameObjects(const PyValue& a, const PyValue& b) {
 
 // Unlike ==, by type: 1 and 1.0 are not the same.
 bool Same(const PyValue& a, const PyValue& b) {
+  // An integer beyond 64 bits is an int in Python like any other.
   const auto type = [](const PyValue& value) {
     return value.kind() == PyValue::Kind::kBigInteger ? PyValue::Kind::kInteger
                                                       : value.kind();
@@ -80,6 +84,8 @@ struct DistinctCall {
 };
 
 // The calls of a step, by thread.
+// Threads stand in the order of their first call in the step, in which
+// CompareStep pairs them.
 struct StepCalls {
   std::vector<std::vector<DistinctCall>> threads;
   absl::flat_hash_map<TableThread, size_t> places;
@@ -169,6 +175,7 @@ class Steps {
   }
 
  private:
+  // The calls of this step, made when the step is seen first.
   StepCalls& Place(const PyValue& step) {
     // Where other calls have a step, each call without one has its own.
     if (step.absent()) return steps_.emplace_back();
@@ -186,6 +193,8 @@ class Steps {
 
 LineResult CheckDistinct(const CheckedLine& line, ConformanceTrace* trace) {
   Steps steps(trace);
+  // Calls that raised or have no end count as well: only what they were given
+  // is compared.
   for (TableCall* call : trace->calls().Of(line.params[0].name)) {
     if (absl::Status status = steps.Add(call); !status.ok()) return status;
   }

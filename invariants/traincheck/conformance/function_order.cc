@@ -94,6 +94,8 @@ void FunctionOrder::Order(const TraceTable& table) {
     for (const TableRow* row : lines) {
       Times& times = functions[*row->function];
       if (row->kind == TraceLineKind::kCallBegin) {
+        // A second begin of one id takes the place of the first, whose call
+        // then has no end.
         places[row->call] = times.calls.size();
         OrderedCall call;
         call.begin = row;
@@ -179,7 +181,8 @@ bool FunctionOrder::SameLevel(const TableThread& thread, absl::string_view a,
   const auto one = functions.find(a);
   const auto other = functions.find(b);
   if (one == functions.end() || other == functions.end()) return false;
-  // A pair does not overlap if and only if one of these pairs does not.
+  // Some pair of calls does not overlap if and only if the last to begin of one
+  // function begins after the first of the other has ended.
   return one->second.last_begin > other->second.first_end ||
          other->second.last_begin > one->second.first_end;
 }

@@ -46,6 +46,7 @@ absl::StatusOr<LineClause> ReadClause(const json& clause, TraceTable* table) {
   LineClause read;
   read.name = table->pool().Intern(
       clause.at("prop_name").get_ref<const std::string&>());
+  // Looked up once here, because Holds runs for each example of the line.
   read.column = table->Column(*read.name);
   const auto* type = std::find_if(
       std::begin(kTypes), std::end(kTypes),
@@ -54,6 +55,7 @@ absl::StatusOr<LineClause> ReadClause(const json& clause, TraceTable* table) {
   read.type = type->type;
   const json& path = clause.at("additional_path");
   if (path.is_null()) return Unreadable("a clause whose path is null");
+  // A text here is "None", which stands for no path (CheckRuleForm).
   if (path.is_array()) {
     for (const json& key : path) {
       read.path.push_back(table->pool().FromJson(key));
@@ -87,6 +89,8 @@ absl::StatusOr<LineCondition> LineCondition::Read(const json& group,
   for (const json& alternative : alternatives) {
     Alternative& read = condition.alternatives_.emplace_back();
     const json& clauses = alternative.at("clauses");
+    // CheckRuleForm lets only the text "Unconditional" through. Without a
+    // clause AnyHolds is true at once.
     read.unconditional = !clauses.is_array();
     if (read.unconditional && alternatives.size() > 1) {
       return Unreadable("an unconditional precondition beside others");
@@ -138,9 +142,12 @@ absl::StatusOr<bool> LineCondition::AnyHolds(
 
 absl::StatusOr<bool> LineCondition::ClauseHolds(
     const LineClause& clause, const std::vector<TraceRecord>& records) const {
+  // The different values that the records have: "constant" and "consistent" ask
+  // for one, "unequal" for as many as there are records.
   absl::flat_hash_set<PyValue> seen;
   for (const TraceRecord& record : records) {
     const std::optional<PyValue> field = FieldOf(clause, record, *table_);
+    // No line of the trace has the field.
     if (!field) return false;
     PyValue value = *field;
     for (const PyValue& key : clause.path) {
@@ -157,8 +164,11 @@ absl::StatusOr<bool> LineCondition::ClauseHolds(
       }
       value = *inner;
     }
+    // This record lacks the field, so that no kind of clause holds.
     if (value.absent()) return false;
     if (clause.type == ClauseType::kExist) continue;
+    // TrainCheck compares values in a set, which takes no list and no dict; the
+    // clause then does not hold.
     if (!value.hashable()) return false;
     seen.insert(value);
   }

@@ -21,6 +21,8 @@ struct RelationCheck {
   LineResult (*check)(const CheckedLine& line, ConformanceTrace* trace);
 };
 
+// By TrainCheck's names. VarPeriodicChangeRelation, which CheckRuleForm knows
+// as well, is disabled in its checker and so not in the table.
 constexpr RelationCheck kRelations[] = {
     {"APIContainRelation", CheckContain},
     {"ConsistencyRelation", CheckConsistency},
@@ -86,6 +88,8 @@ absl::StatusOr<OfflineCheck> CheckOfflineUntrusted(
   check.trace_lines = (*table)->rows().size();
   const absl::StatusOr<std::unique_ptr<ConformanceTrace>> trace =
       ConformanceTrace::Load(*std::move(table));
+  // A refused trace is a result and not an error of this function: every line
+  // gets the verdict "not checkable" for this reason.
   if (!trace.ok()) check.refused = std::string(trace.status().message());
   // One after the other, in the order of the file: what a line writes into
   // records is seen by those behind it (trace_record.h).

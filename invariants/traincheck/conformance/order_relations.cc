@@ -49,6 +49,7 @@ class PairCheck {
                                     " stands beside it on its thread"),
                        {call.begin});
     }
+    // No call satisfies the precondition, so there is none to report.
     return LineFinding();
   }
 
@@ -111,6 +112,8 @@ PairResult CheckCovered(const OrderedPair& pair, PairCheck* check) {
     if (!holds.ok()) return holds.status();
     if (!*holds) continue;
     const int64_t begin = b.begin->time;
+    // A b that begins within the last one leaves no time in which an a could
+    // run.
     if (any && begin <= last_end) {
       return LineFails(absl::StrCat("it begins within another ", pair.b),
                        {b.begin});
@@ -118,6 +121,7 @@ PairResult CheckCovered(const OrderedPair& pair, PairCheck* check) {
     const absl::StatusOr<int64_t> end = EndOf(b);
     if (!end.ok()) return end.status();
     const absl::StatusOr<bool> found =
+        // For the first b any earlier a will do.
         search.Find(any ? &last_end : nullptr, begin);
     if (!found.ok()) return found.status();
     if (!*found) {
@@ -148,6 +152,7 @@ PairResult CheckLed(const OrderedPair& pair, PairCheck* check) {
     if (!*holds) continue;
     check->Trigger();
     const int64_t begin = a.begin->time;
+    // The finding is about the earlier a, after which no b has had time to run.
     if (last != nullptr && begin <= last_end) {
       return LineFails(absl::StrCat("the next ", pair.a, " begins within it"),
                        {last->begin});
@@ -182,6 +187,7 @@ LineResult CheckPairs(
   }
   if (!in_pool) return LineHolds(/*triggered=*/false);
   PairCheck check(line.conditions.at(group), trace);
+  // A line of A, B and C is about the pairs A, B and B, C.
   for (size_t i = 0; i + 1 < line.params.size(); ++i) {
     for (const TableThread& thread : order.threads()) {
       PairResult result = check_pair(

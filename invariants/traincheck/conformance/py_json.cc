@@ -40,6 +40,7 @@ bool HasPythonNumber(absl::string_view text) {
 // With stand-ins outside of strings.
 std::string ReplacePythonNumbers(absl::string_view text) {
   std::string replaced;
+  // Within quotes the words are text and stay.
   bool quoted = false;
   for (size_t i = 0; i < text.size();) {
     const absl::string_view rest = text.substr(i);
@@ -63,6 +64,8 @@ std::string ReplacePythonNumbers(absl::string_view text) {
   return replaced;
 }
 
+// Makes values of the parser's events. A document of the library's own, which
+// cannot hold large integers and the order of keys, is never built.
 class Builder : public nlohmann::json_sax<json> {
  public:
   Builder(PyPool* pool, bool has_stand_ins)
@@ -102,6 +105,8 @@ class Builder : public nlohmann::json_sax<json> {
     return true;
   }
   bool end_object() override {
+    // Taken from the top before the pop, after which Add puts the value into
+    // what stands around it.
     PyValue object = pool_.Object(std::move(open_.back().members));
     open_.pop_back();
     return Add(object);
@@ -115,6 +120,8 @@ class Builder : public nlohmann::json_sax<json> {
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     // 406: a float beyond a double.
+    // The parser calls this for its own errors alone. A refusal of ours ends it
+    // without a call, and its reason is kept.
     return Refuse(error.id == 406
                       ? std::string("a number beyond a double")
                       : absl::StrCat("not valid JSON at byte ", position));
@@ -163,6 +170,7 @@ absl::StatusOr<PyValue> ParsePyJsonUntrusted(absl::string_view text,
                                              PyPool* pool) {
   std::string replaced;
   // Most lines have none of these words and are parsed as they are.
+  // A position in an error counts bytes of the replaced text in such a line.
   const bool python = HasPythonNumber(text);
   if (python) {
     replaced = ReplacePythonNumbers(text);

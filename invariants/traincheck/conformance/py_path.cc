@@ -11,6 +11,8 @@ namespace traincheck {
 namespace {
 
 const PyValue* FindMember(const PyValue& object, const PyValue& key) {
+  // All keys of an object are texts in JSON, so an integer in a path finds
+  // none.
   if (key.kind() != PyValue::Kind::kText) return nullptr;
   const PyValue* found = object.Find(key.text());
   if (found != nullptr) return found;
@@ -26,6 +28,7 @@ PyLookup PyItem(const PyValue& container, const PyValue& key) {
     if (found == nullptr) return {std::nullopt, /*missing=*/true};
     return {*found, false};
   }
+  // A bool is an index in Python, too; CheckRuleForm lets none into a path.
   const bool index = container.kind() == PyValue::Kind::kList &&
                      key.kind() == PyValue::Kind::kInteger;
   if (!index) return {};

@@ -14,6 +14,7 @@ namespace traincheck {
 
 namespace {
 
+// Values are shown within reasons of one line.
 constexpr size_t kMaxTextBytes = 80;
 // Up to so many members each is compared with those before it.
 constexpr size_t kFewMembers = 32;
@@ -40,6 +41,8 @@ bool EqualNumbers(const PyValue& a, const PyValue& b) {
   return a.Number() == b.Number();
 }
 
+// One direction is enough: both have as many members, and no key twice
+// (PyPool::Object).
 bool EqualObjects(const PyValue& a, const PyValue& b) {
   if (a.object().size() != b.object().size()) return false;
   return std::all_of(a.object().begin(), a.object().end(),
@@ -65,6 +68,9 @@ PyObject WithoutRepeats(PyObject members) {
   return kept;
 }
 
+// False for nearly every object, which is then not copied. A large one is
+// copied in any case: comparing its members in pairs would cost the square of
+// their number.
 bool MayRepeat(const PyObject& members) {
   if (members.size() > kFewMembers) return true;
   for (size_t i = 1; i < members.size(); ++i) {
@@ -130,12 +136,16 @@ bool PyValue::operator==(const PyValue& other) const {
     case Kind::kNone:
       return true;
     case Kind::kText:
+      // Texts of one pool are equal where their addresses are, which settles
+      // most comparisons.
       return as_.text == other.as_.text || text() == other.text();
     case Kind::kList:
+      // By recursion, whose depth the parser bounds.
       return list() == other.list();
     case Kind::kObject:
       return EqualObjects(*this, other);
     default:
+      // Absent, which is NaN, equals nothing, itself included.
       return false;
   }
 }
@@ -162,6 +172,7 @@ std::optional<int> ComparePyValues(const PyValue& a, const PyValue& b,
   };
   if (numeric(a) && numeric(b)) {
     *nan = a.absent() || b.absent();
+    // Equality first: two big integers that differ may be one double.
     if (*nan || a == b) return 0;
     const bool exact = a.kind() != PyValue::Kind::kBigInteger &&
                        b.kind() != PyValue::Kind::kBigInteger;
@@ -199,6 +210,8 @@ std::string PyValueText(const PyValue& value) {
 }
 
 const std::string* PyPool::Intern(absl::string_view text) {
+  // Most texts are there already, and emplace would make a string before it
+  // looks.
   const auto found = texts_.find(text);
   if (found != texts_.end()) return &*found;
   return &*texts_.emplace(text).first;
@@ -220,6 +233,7 @@ PyValue PyPool::BigInteger(absl::string_view digits) {
 PyValue PyPool::List(PyList items) {
   PyValue value;
   value.kind_ = PyValue::Kind::kList;
+  // A deque never moves its lists, to which values point.
   value.as_.list = &lists_.emplace_back(std::move(items));
   return value;
 }
@@ -232,6 +246,8 @@ PyValue PyPool::Object(PyObject members) {
   return value;
 }
 
+// Rules are read by nlohmann's parser and traces by py_json.cc. Both become
+// values of the same kinds, so that a rule's 1 equals a trace's 1.0.
 PyValue PyPool::FromJson(const nlohmann::json& json) {
   if (json.is_null()) return PyValue::None();
   if (json.is_boolean()) return PyValue::Bool(json.get<bool>());

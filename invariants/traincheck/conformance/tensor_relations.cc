@@ -31,6 +31,8 @@ LineResult CheckCalls(const CheckedLine& line, const std::string& function,
   for (TableCall* call : trace->calls().Of(function)) {
     const absl::StatusOr<CallEnds> ends = trace->calls().Event(*call);
     if (!ends.ok()) return ends.status();
+    // A call that raised, or that the end of the trace cuts off, has returned
+    // nothing.
     if (!ends->complete()) continue;
     const absl::StatusOr<bool> holds =
         condition.Holds({{ends->begin, &call->written}}, trace->contexts());
@@ -39,6 +41,7 @@ LineResult CheckCalls(const CheckedLine& line, const std::string& function,
     CallOutcome outcome = ask(*ends);
     if (!outcome.ok()) return outcome.status();
     if (!outcome->has_value()) continue;
+    // Only now: a call that does not count does not trigger the line.
     triggered = true;
     if (!(*outcome)->empty()) return LineFails(**outcome, {ends->begin});
   }

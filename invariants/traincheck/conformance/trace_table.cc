@@ -24,6 +24,9 @@ constexpr absl::string_view kWhole[] = {"args", "kwargs", "return_values"};
 constexpr absl::string_view kProperties[] = {"is_", "has_", "can_"};
 constexpr absl::string_view kIdPrefix = "_ML_DAIKON";
 
+// TrainCheck's names of records, as in trace_line.cc. The two readers share
+// nothing, because the import skips what is wrong, and this one refuses what
+// TrainCheck refuses.
 struct LineType {
   absl::string_view name;
   TraceLineKind kind;
@@ -70,6 +73,7 @@ absl::StatusOr<int64_t> Number(const PyValue& line, const char* key) {
   return value->integer();
 }
 
+// The text is in the pool of the table, so a row may keep its address.
 absl::StatusOr<const std::string*> Text(const PyValue& line, const char* key) {
   const PyValue* value = line.Find(key);
   if (value == nullptr) return Bad(key, "missing");
@@ -155,6 +159,7 @@ class TraceTable::Reader {
     absl::string_view rest = *text;
     for (uint32_t line = 1; !rest.empty(); ++line) {
       const size_t end = std::min(rest.find('\n'), rest.size());
+      // An empty line ends the reading, too: it is not JSON.
       const absl::Status status = AddLine(rest.substr(0, end), file, line);
       if (!status.ok()) {
         return absl::InvalidArgumentError(
@@ -176,8 +181,11 @@ class TraceTable::Reader {
     if (absl::Status status = ReadRow(*parsed, &row); !status.ok()) {
       return status;
     }
+    // One vector for all lines: the row gets a copy without spare capacity.
     fields_.clear();
     for (const PyMember& member : parsed->object()) {
+      // At the top of the line only: keys of these names further down are
+      // flattened like others.
       if (IsWhole(*member.key)) {
         Add(*member.key, member.value);
       } else {
@@ -218,6 +226,7 @@ class TraceTable::Reader {
     if (found != table_.by_name_.end()) return found->second;
     TableColumn column;
     column.name = table_.pool_.Intern(name);
+    // Settled once for the column and not for each row that has it.
     const absl::string_view attribute = FollowedAttribute(name);
     if (!attribute.empty()) column.attribute = table_.pool_.Intern(attribute);
     const auto number = static_cast<uint32_t>(table_.columns_.size());
@@ -249,6 +258,7 @@ absl::StatusOr<std::unique_ptr<TraceTable>> TraceTable::ReadUntrusted(
 }
 
 std::optional<uint32_t> TraceTable::Column(absl::string_view name) const {
+  // The exact spelling first, because a trace may have both.
   const auto found = by_name_.find(name);
   if (found != by_name_.end()) return found->second;
   const std::optional<std::string> other = WithOtherPrefix(name);
@@ -259,6 +269,7 @@ std::optional<uint32_t> TraceTable::Column(absl::string_view name) const {
 }
 
 PyValue TraceTable::At(const TableRow& row, uint32_t column) const {
+  // A linear search: a map in each row would take more memory than the fields.
   for (const TableField& field : row.fields) {
     if (field.column == column) return field.value;
   }
@@ -278,6 +289,8 @@ int64_t TraceTable::last_time() const {
       ->time;
 }
 
+// Rows keep their order and get other addresses, so all indexes are made after
+// this (ConformanceTrace::Load).
 void TraceTable::Remove(const std::vector<bool>& gone) {
   size_t kept = 0;
   for (size_t i = 0; i < rows_.size(); ++i) {
@@ -289,6 +302,7 @@ void TraceTable::Remove(const std::vector<bool>& gone) {
 }
 
 void TraceTable::FillStages() {
+  // A trace in which no line has a stage stays without the column.
   const std::optional<uint32_t> stage = Column(kStage);
   if (!stage) return;
   const PyValue init = pool_.Text("init");
@@ -309,6 +323,7 @@ std::optional<std::string> WithOtherPrefix(absl::string_view name) {
   static constexpr absl::string_view kNew = "_TRAINCHECK_";
   for (const auto& [from, to] :
        {std::pair(kOld, kNew), std::pair(kNew, kOld)}) {
+    // At any place: names of columns have the prefix behind "attributes.".
     const size_t at = name.find(from);
     if (at == absl::string_view::npos) continue;
     return absl::StrCat(name.substr(0, at), to, name.substr(at + from.size()));

@@ -68,6 +68,7 @@ VariableIndex::VariableIndex(const TraceTable& table)
     // The texts are of the table's pool, and outlive the values that give them.
     const std::string& name = table.At(row, "var_name").text();
     const std::string& type = table.At(row, "var_type").text();
+    // By process as well: each rank has a variable of this name.
     const auto [known, added] =
         rows.try_emplace({row.pid, name, type}, variables_.size(),
                          std::vector<const TableRow*>());
@@ -98,9 +99,12 @@ void VariableIndex::Follow(const TraceTable& table,
     std::vector<TableField> fields;
     for (const TableField& field : row->fields) {
       const bool followed = table.columns()[field.column].attribute != nullptr;
+      // A line without the attribute says nothing of it: the state before goes
+      // on.
       if (followed && !field.value.absent()) fields.push_back(field);
     }
-    // In the order of the columns.
+    // In the order of the columns, which decides the order of attributes and
+    // with it that of changes (IndexChanges).
     std::sort(fields.begin(), fields.end(),
               [](const TableField& a, const TableField& b) {
                 return a.column < b.column;
@@ -125,6 +129,7 @@ void VariableIndex::IndexChanges() {
   size_t number = 0;
   for (const TableVariable& variable : variables_) {
     for (const FollowedAttribute& attribute : variable.attributes) {
+      // From the second state on: a change has a state before it.
       for (size_t i = 1; i < attribute.states.size(); ++i) {
         const AttributeChange change = {&variable, attribute.name,
                                         &attribute.states[i - 1],
