@@ -70,6 +70,7 @@ bool TakesNextWord(const CLI::App* app, const std::string& word) {
 }
 
 // "violations watch" for "watch".
+// One level down is enough: no command stands deeper.
 std::string DeeperCommand(const CLI::App& app, const std::string& word) {
   for (const CLI::App* group : CommandsIn(app)) {
     if (FindCommand(*group, word) != nullptr) {
@@ -131,6 +132,7 @@ std::string UnknownOption(const CLI::App& command, const std::string& word) {
       }
     }
   }
+  // "--rnu=ID" is looked up, and reported, as "--rnu".
   const std::string typed = word.substr(0, word.find('='));
   const std::string meant = NearestWord(typed, names);
   return absl::StrCat(
@@ -150,6 +152,7 @@ std::string Unexpected(const CLI::App& app, const CLI::App& command) {
 }  // namespace
 
 Words WithoutHelpCommand(Words words) {
+  // CLI11 knows --help alone, and would call the word unexpected.
   if (words.empty() || words[0] != "help") return words;
   words.erase(words.begin());
   words.push_back("--help");

@@ -61,6 +61,8 @@ struct Delivery::Impl {
   uint64_t next_batch = 0;  // all below are stored
   uint64_t next_wanted = 0;
 
+  // Why the stream takes or gives no more. Finish may be called once for a
+  // stream, so an object that has failed is not used again.
   absl::Status Broken() {
     return stream ? ToAbsl(stream->Finish())
                   : absl::UnavailableError("no stream is open");
@@ -89,6 +91,8 @@ struct Delivery::Impl {
 Delivery::Delivery(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Delivery::~Delivery() {
+  // A stream is still open only after an error: the server must not wait for
+  // more of it.
   if (impl_->context) impl_->context->TryCancel();
 }
 
@@ -153,9 +157,12 @@ absl::Status Delivery::Send(const StoredBatch& batch) {
 absl::Status Delivery::End(const std::vector<v1::RingReport>& rings) {
   v1::IngestRequest request;
   v1::Goodbye& goodbye = *request.mutable_goodbye();
+  // A trace does not record how its process ended.
   goodbye.set_end(v1::END_KIND_CLEAN);
   goodbye.mutable_rings()->Assign(rings.begin(), rings.end());
   absl::Status status = impl_->Write(request);
+  // The server answers in order, so the answer to the goodbye says that all
+  // batches before it are stored.
   while (status.ok() && !impl_->goodbye) status = impl_->ReadOne();
   if (!status.ok()) return status;
   impl_->stream->WritesDone();

@@ -55,6 +55,8 @@ int ReportFailedCall(const absl::Status& status, const std::string& server) {
     Complain(UnreachableMessage(status, server));
     return kExitUnreachable;
   }
+  // Every other status is an answer of the server, whose message says what is
+  // wrong.
   Complain(std::string(status.message()));
   return kExitServerError;
 }

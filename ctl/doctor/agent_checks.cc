@@ -48,6 +48,7 @@ for name in ("libtraincheck_agent.so", "libtraincheck_agent_core.so"):
 print(json.dumps(facts))
 )";
 
+// The spool folder of the trial alone. Its path is empty if none can be made.
 class TrialFolder {
  public:
   TrialFolder() {
@@ -84,6 +85,7 @@ bool HasSpool(const fs::path& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry :
        fs::directory_iterator(folder, error)) {
+    // One file is enough: a relay makes it when it has records to keep.
     if (entry.path().extension() == ".spool") return true;
   }
   return false;
@@ -103,6 +105,7 @@ absl::StatusOr<TrialResult> Train(const std::string& library,
       {"TRAINCHECK_SPOOL_DIR", spool.string()},
       {"TRAINCHECK_GRACE", "0"},
       {"TRAINCHECK_LOG", "warning"},
+      // Taken out: whether it is set is another finding (settings_check.cc).
       {"TRAINCHECK_DISABLE", std::nullopt}};
   return RunTrial({python, "-c", kProgram},
                   ChangedEnvironment(environ, variables), kTrialLimit);
@@ -118,6 +121,8 @@ std::string AdviceOn(const std::string& err) {
   return "try the same without LD_PRELOAD: is it the agent?";
 }
 
+// The loader does not report that it ignores LD_PRELOAD, so the trial looks for
+// the library in its own memory map.
 Finding PreloadFinding(const std::string& python, const nlohmann::json& facts) {
   if (facts.value("libtraincheck_agent.so", false)) {
     return {"python", Health::kOk,
@@ -137,6 +142,8 @@ Finding TorchFinding(const nlohmann::json& facts, const std::string& said) {
             "name the Python that trains: doctor --python EXE"};
   }
   const std::string torch = facts["torch"].get<std::string>();
+  // The core is loaded at the end of `import torch`, unless something keeps the
+  // agent off.
   if (facts.value(kCore, false)) return {"torch", Health::kOk, torch, ""};
   return {"torch", Health::kFail,
           absl::StrCat(torch, ": the agent stays off",
@@ -147,6 +154,7 @@ Finding TorchFinding(const nlohmann::json& facts, const std::string& said) {
 
 Finding RelayFinding(bool spooled, const std::string& said) {
   if (spooled) {
+    // A relay that complains and keeps records works, with a limit.
     return {"relay", said.empty() ? Health::kOk : Health::kWarn,
             said.empty() ? "starts and keeps records" : said, ""};
   }
@@ -180,6 +188,7 @@ std::vector<Finding> CheckPython(const std::string& library,
   }
   const std::string said = Complaints(trial->err);
   const auto facts = nlohmann::json::parse(trial->out, nullptr, false);
+  // stdout may hold more than the facts where a sitecustomize prints something.
   if (trial->code != 0 || !facts.is_object()) {
     return {{"python", Health::kFail,
              absl::StrCat(python, " ended with code ", trial->code, ": ",

@@ -36,6 +36,8 @@ std::string FindingsText(const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) {
     table.AddRow({finding.check, HealthName(finding.health), finding.text});
     if (!finding.advice.empty()) {
+      // A row of its own, so that the advice is folded in the last column like
+      // the text above it.
       table.AddRow({"", "", absl::StrCat("-> ", finding.advice)});
     }
   }

@@ -24,6 +24,8 @@ namespace {
 
 // Rings of a process: 4 MiB for its main thread, the others smaller.
 constexpr off_t kRingBytes = 4 << 20;
+// A training has files and sockets of its own; each ring needs a descriptor
+// only until it is mapped and handed to the relay.
 constexpr rlim_t kFewDescriptors = 256;
 // The default limit of a spool folder.
 constexpr uint64_t kSpoolBytes = uint64_t{1} << 30;
@@ -84,6 +86,7 @@ Finding SpoolFinding(const SpoolPlace& place, const std::string& why) {
     return {"spool", Health::kWarn,
             absl::StrCat(place.folder, ": ", std::strerror(errno)), ""};
   }
+  // f_bavail is what users other than root can still take.
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
   std::string text = absl::StrCat("below ", place.folder, ", ", free >> 20,
                                   " MiB free on its disk");

@@ -20,6 +20,8 @@ std::string SourceOf(const Settings& settings, const std::string& variable) {
 
 Finding CheckSettings(const char* const* environment) {
   Settings settings;
+  // One mistake is enough to keep the agent off, so the first one is all that
+  // is shown.
   const std::string wrong = settings.Load(environment);
   if (!wrong.empty()) {
     return {kCheck, Health::kFail, wrong,
@@ -32,6 +34,7 @@ Finding CheckSettings(const char* const* environment) {
                          ": the agent does nothing"),
             "take it out, or set it to 0"};
   }
+  // A process that finds a wrong plan stays unrecorded.
   const std::string plan = settings.Get("TRAINCHECK_PLAN");
   const std::string wrong_plan = plan.empty() ? "" : WhatIsWrongWithPlan(plan);
   if (!wrong_plan.empty()) {

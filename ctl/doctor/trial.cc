@@ -17,6 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Both ends close on exec: the program has only the copies that Start makes.
 class Pipe {
  public:
   Pipe() { ok_ = pipe2(ends_, O_CLOEXEC) == 0; }
@@ -84,6 +85,7 @@ bool ReadBoth(const Pipe& out, const Pipe& err, Clock::time_point deadline,
         deadline - Clock::now());
     if (left.count() <= 0) return false;
     pollfd ends[] = {{out.reader(), POLLIN, 0}, {err_fd, POLLIN, 0}};
+    // A signal, or the end of the time, which the next turn sees.
     if (poll(ends, 2, static_cast<int>(left.count())) <= 0) continue;
     // A closed end is always ready, so it is asked no more (-1: poll skips it).
     if (ends[1].revents != 0 && !ReadSome(err_fd, &result->err)) err_fd = -1;

@@ -7,6 +7,7 @@ namespace traincheck::ctl {
 std::map<std::string, std::string> FamiliesOfRules() {
   std::map<std::string, std::string> by_rule;
   const auto families = BuiltInFamilies();
+  // The report then names relations instead (FamilyOf).
   if (!families.ok()) return by_rule;
   for (const InvariantSet& family : *families) {
     // "core" of "builtin.core".

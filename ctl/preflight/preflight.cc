@@ -88,6 +88,8 @@ class PreflightRun {
       : options_(options),
         client_(*client),
         probes_(probes),
+        // training_ is made later, but its run is asked for only while the
+        // training goes on.
         overseer_(options.steps,
                   {[this] { return client_.GetRun(training_.run()); },
                    [] {

@@ -84,6 +84,7 @@ absl::Status PrivateDaemon::WaitForAddress(const TrainingSignals& signals,
                                            int* ended_by) {
   const auto deadline = steady_clock::now() + kStartsWithin;
   while (true) {
+    // The daemon writes the file once it takes connections.
     address_ = folder_->Read(kAddressFile);
     if (!address_.empty() && address_.back() == '\n') address_.pop_back();
     if (!address_.empty()) return absl::OkStatus();
@@ -104,6 +105,8 @@ absl::Status PrivateDaemon::WaitForAddress(const TrainingSignals& signals,
 }
 
 bool PrivateDaemon::Ended() {
+  // Nothing else in this program reaps the daemon, so the pid is its own until
+  // here.
   if (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
   return pid_ < 0;
 }

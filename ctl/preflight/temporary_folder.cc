@@ -17,6 +17,8 @@ namespace fs = std::filesystem;
 absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Make() {
   std::error_code error;
   fs::path parent = fs::temp_directory_path(error);
+  // TMPDIR may name a folder that is not there, which is no reason to refuse a
+  // preflight.
   if (error) parent = "/tmp";
   std::string folder = (parent / "traincheck-preflight-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {  // mode 0700
@@ -27,6 +29,8 @@ absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Make() {
 
 TemporaryFolder::~TemporaryFolder() {
   std::error_code error;
+  // What cannot be removed stays: the result of the command does not depend on
+  // it.
   fs::remove_all(folder_, error);
 }
 

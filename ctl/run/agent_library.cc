@@ -15,6 +15,8 @@ namespace traincheck::ctl {
 namespace {
 
 constexpr char kLibrary[] = "libtraincheck_agent.so";
+// Needs nothing and does nothing: what it writes on stderr comes from the
+// loader or the library.
 constexpr char kTrialProgram[] = "/bin/true";
 
 // Reads all that the trial writes on stderr; the loader complains there and
@@ -36,6 +38,8 @@ int Spawn(const std::string& library, int stderr_fd, pid_t* pid) {
   std::string program = kTrialProgram;
   std::string preload = "LD_PRELOAD=" + library;
   char* argv[] = {program.data(), nullptr};
+  // No other variable: neither settings of the user nor another preloaded
+  // library take part in the trial.
   char* envp[] = {preload.data(), nullptr};
   const int error =
       posix_spawn(pid, kTrialProgram, &actions, nullptr, argv, envp);
@@ -62,6 +66,7 @@ absl::Status TryPreload(const std::string& library) {
   }
   pid_t pid = -1;
   const int error = Spawn(library, pipe_fds[1], &pid);
+  // With this copy open ReadAll would never see the end.
   close(pipe_fds[1]);
   const std::string complaint = error == 0 ? ReadAll(pipe_fds[0]) : "";
   close(pipe_fds[0]);

@@ -18,6 +18,8 @@ absl::Status AlertCommand::Start(const v1::Violation& lead) {
         absl::StrCat("--on-alert was started ", started_,
                      " times and is not started any more in this run"));
   }
+  // Counted before the start: a command that cannot be started is reported at
+  // most so often, too.
   ++started_;
   const absl::StatusOr<pid_t> pid =
       StartShellCommand({command_, AlertVariables(lead)});
@@ -34,6 +36,7 @@ absl::Status AlertCommand::Start(const v1::Violation& lead) {
 void AlertCommand::Reap() {
   std::vector<pid_t> still;
   for (const pid_t pid : running_) {
+    // 0: it is running. With an error there is nothing left to wait for.
     if (waitpid(pid, nullptr, WNOHANG) == 0) still.push_back(pid);
   }
   running_ = std::move(still);

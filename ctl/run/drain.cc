@@ -11,6 +11,8 @@ constexpr std::chrono::milliseconds kPause{100};
 // at exit until its records are delivered or spooled, at most 2 s.
 constexpr std::chrono::milliseconds kAppearsWithin{3000};
 
+// Nothing more is to be expected of the run: it has ended, and its check, if it
+// has one, has judged all of it or has failed.
 bool Finished(const v1::Run& run) {
   if (run.status() != v1::RUN_STATUS_ENDED &&
       run.status() != v1::RUN_STATUS_LOST) {

@@ -17,6 +17,8 @@ double Percent(const GateFindings& findings) {
 }
 
 bool AsksForCoverage(const GateOptions& options) {
+  // Without a percentage --fail-on-violation asks for something decided, at
+  // least one rule (Missing).
   if (options.min_coverage) return *options.min_coverage > 0;
   return options.fail_on_violation;
 }
@@ -40,6 +42,8 @@ std::string Missing(const GateOptions& options, const GateFindings& findings) {
     return absl::StrFormat("%s (%.0f%%), and --min-coverage asks for %g%%",
                            decided, Percent(findings), *options.min_coverage);
   }
+  // Asked last: enough was decided, but what is not judged yet may hold a
+  // violation.
   if (findings.finished) return "";
   return absl::StrCat(decided, ", and the check has not finished: give it ",
                       "more time by --drain-timeout");

@@ -16,6 +16,8 @@ absl::StatusOr<std::string> FindIn(const fs::path& folder,
                                    const std::string& name, const char* hint) {
   std::error_code error;
   const fs::path path = folder / name;
+  // The folder is empty where /proc is not mounted, or where the variable is
+  // set to nothing.
   if (folder.empty() || !fs::exists(path, error)) {
     return absl::NotFoundError(
         absl::StrCat(name, " is not in ", folder.string(), hint));

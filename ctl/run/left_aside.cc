@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kMaxShown = 5;
 
+// The message has the scope of a rule and not its experiments, so these are
+// read from the rule's own JSON. A rule that cannot be read names none.
 std::set<std::string> ExperimentsOf(const v1::SetDetail& set) {
   std::set<std::string> experiments;
   for (const v1::Invariant& invariant : set.invariants()) {
@@ -36,6 +38,7 @@ bool IsGeneral(const v1::Invariant& invariant) {
 std::string LeftAsideText(const v1::SetDetail& set,
                           const std::string& experiment) {
   const std::set<std::string> all = ExperimentsOf(set);
+  // Some rules of the set apply to the run, so it is not left aside as a whole.
   if (all.contains(experiment) ||
       std::any_of(set.invariants().begin(), set.invariants().end(),
                   IsGeneral)) {
@@ -43,6 +46,7 @@ std::string LeftAsideText(const v1::SetDetail& set,
   }
   const std::string rules =
       absl::StrCat("the rules of set ", set.summary().name());
+  // Imported from a file of TrainCheck's without --experiment.
   if (all.empty()) {
     return absl::StrCat(rules, " name no experiment and apply to no run: ",
                         "import them with --experiment");
@@ -69,6 +73,8 @@ std::string WhyLeftAside(Client* client, const std::string& set,
   std::vector<std::string> texts;
   for (const SetRef& ref : selection->sets) {
     const auto detail = client->GetSet(ToText(ref));
+    // The set may have been deleted meanwhile, and an explanation is not worth
+    // an error.
     if (!detail.ok()) continue;
     const std::string text = LeftAsideText(*detail, experiment);
     if (!text.empty()) texts.push_back(text);

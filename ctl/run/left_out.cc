@@ -10,6 +10,8 @@ namespace {
 std::string WhyLeftOut(const std::string& rule,
                        const std::vector<SilencedRule>& silenced,
                        const std::vector<v1::DisabledRule>& disabled) {
+  // The repository's file first: its reason was written for this training, the
+  // server's for everybody.
   for (const SilencedRule& one : silenced) {
     if (one.rule != rule) continue;
     return absl::StrCat("silenced by ", kRepositoryFile, ": ", one.reason);
@@ -18,6 +20,7 @@ std::string WhyLeftOut(const std::string& rule,
     if (one.rule() != rule) continue;
     return absl::StrCat("disabled on the server: ", one.reason());
   }
+  // The user wrote ",-RULE" behind the sets.
   return "asked for with the sets";
 }
 
@@ -25,6 +28,7 @@ std::string WhyLeftOut(const std::string& rule,
 
 std::string SelectionInWords(const std::string& text) {
   const auto selection = ParseSelection(text);
+  // A selection that this program cannot read is shown as the server wrote it.
   if (!selection.ok()) return text;
   std::vector<std::string> sets;
   for (const SetRef& set : selection->sets) sets.push_back(ToText(set));
@@ -51,6 +55,8 @@ std::vector<std::string> LeftOutTexts(
 
 std::vector<std::string> LeftOutOf(Client* client, const std::string& selection,
                                    const std::vector<SilencedRule>& silenced) {
+  // Without an answer the rules are still named, only the server's reasons are
+  // missing.
   const auto disabled = client->ListDisabledRules();
   return LeftOutTexts(
       selection, silenced,

@@ -29,6 +29,8 @@ std::string VariableOfOurs(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// People look for their run by name in a list, so the id begins with the
+// experiment, or with the script if none is named.
 std::string FreshRunId(const TrainingRunOptions& options) {
   std::string name = options.experiment;
   if (name.empty()) name = VariableOfOurs("TRAINCHECK_EXPERIMENT");
@@ -61,8 +63,12 @@ bool MonitoredTraining::Prepare() {
   check_set_ = check.check_set;
   selection_ = check.selection;
   exit_code_ = check.exit_code.value_or(kExitDone);
+  // The server is asked first: wrong words are reported also where no agent is
+  // installed.
   if (check.exit_code || !FindAgent()) return false;
   plan_ = options_.plan;
+  // The plan of the whole selection, deployed sets included: the run is checked
+  // against all of it.
   if (server_answered_ && WantsPlanOfSet(selection_, plan_)) {
     plan_ = PlanOrWarning();
   }
@@ -109,6 +115,8 @@ std::vector<std::string> MonitoredTraining::Environment() const {
   monitoring.experiment = options_.experiment;
   monitoring.collect = options_.collect;
   monitoring.full = options_.full;
+  // What the user asked for, and not selection_: the daemon adds what is
+  // deployed when the run begins.
   monitoring.check_set = check_set_;
   monitoring.plan = plan_;
   monitoring.config = options_.config;
@@ -147,6 +155,8 @@ DrainResult MonitoredTraining::WaitForServer() {
                       steady_clock::now().time_since_epoch());
                 },
                 [this](milliseconds pause) {
+                  // A Ctrl-C ends the wait and not this program: the verdict is
+                  // printed with what is known by then.
                   return signals_.EndedWithin(pause) != 0;
                 }});
 }

@@ -53,6 +53,8 @@ std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
     variables.push_back({"TRAINCHECK_CHECK", options.check_set});
     variables.push_back({"TRAINCHECK_COLLECT", none});
   } else {
+    // Neither is asked for by an option. An inherited TRAINCHECK_COLLECT stays:
+    // it is the user's own word.
     variables.push_back({"TRAINCHECK_CHECK", none});
   }
   if (!options.plan.empty()) {
@@ -82,6 +84,7 @@ std::vector<std::string> ChangedEnvironment(
   return environment;
 }
 
+// A shell evaluates these lines, so every value is quoted.
 std::string ShellLines(const std::vector<Variable>& variables) {
   std::string lines;
   for (const Variable& variable : variables) {

@@ -17,6 +17,8 @@ constexpr char kAdvice[] =
 
 // Where a text ceases to be JSON: "line 1, column 3"; "" if it is JSON.
 std::string PlaceOfSyntaxError(const std::string& text) {
+  // Builds nothing: only the position of the error is wanted, which the reader
+  // of plans does not report.
   struct Place : nlohmann::json_sax<nlohmann::json> {
     bool null() override { return true; }
     bool boolean(bool) override { return true; }
@@ -38,6 +40,7 @@ std::string PlaceOfSyntaxError(const std::string& text) {
     size_t at = 0;  // bytes read
   } place;
   if (nlohmann::json::sax_parse(text, &place)) return "";
+  // The last byte that the parser has read is the one at fault.
   size_t line = 1, column = 0;
   for (size_t i = 0; i < place.at && i < text.size(); ++i) {
     const bool ends = i > 0 && text[i - 1] == '\n';
@@ -61,6 +64,8 @@ std::string WhatIsWrongWithPlan(const std::string& path) {
   std::string text(kMaxCapturePlanBytes + 1, '\0');
   std::ifstream file(path, std::ios::binary);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  // A file that is shorter than the buffer sets eof and fail, which is no error
+  // here.
   if (file.bad() || !file.is_open()) {
     return absl::StrCat("plan ", path, ": cannot be read");
   }

@@ -49,6 +49,8 @@ absl::StatusOr<std::string> TemporaryFolder() {
   return folder;
 }
 
+// A folder that outlives this login if there is one: processes of the training
+// may read the file days later.
 absl::StatusOr<std::string> PlanFolder() {
   const std::string state = Environment("XDG_STATE_HOME");
   if (!state.empty()) return state + "/traincheck/plans";
@@ -66,6 +68,7 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   {
     std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
     file << text;
+    // A full disk shows here, before the file gets its name.
     if (!file.flush()) return CannotWrite(temporary);
   }
   std::error_code error;
@@ -97,6 +100,7 @@ absl::StatusOr<std::string> FetchPlanFile(Client* client,
 }
 
 bool WantsPlanOfSet(const std::string& check_set, const std::string& plan) {
+  // A plan that the user names says all that is to be recorded.
   return !check_set.empty() && plan.empty() &&
          Environment("TRAINCHECK_PLAN").empty();
 }

@@ -65,6 +65,8 @@ absl::StatusOr<ProgramResult> RunProgram(
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe2");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
+  // stdout is the program's answer, which the caller parses; what it logs goes
+  // to the user's terminal.
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   std::vector<std::string> environment = Environment(variables);
   pid_t pid = -1;
@@ -72,6 +74,7 @@ absl::StatusOr<ProgramResult> RunProgram(
       posix_spawn(&pid, command[0].c_str(), &actions, nullptr,
                   Pointers(&command).data(), Pointers(&environment).data());
   posix_spawn_file_actions_destroy(&actions);
+  // With this copy open ReadAll would never see the end.
   close(ends[1]);
   ProgramResult result;
   // Before the wait: a program that writes more than a pipe holds would not
@@ -94,6 +97,7 @@ absl::StatusOr<std::string> SpoolSetting() {
   constexpr char kName[] = "TRAINCHECK_SPOOL_DIR";
   constexpr char kFile[] = "TRAINCHECK_CONFIG";
   const char* const folder = std::getenv(kName);
+  // The environment outweighs the files, as it does for the relay itself.
   if (folder != nullptr) return folder;
   // Other variables are no concern of who asks.
   const char* const file = std::getenv(kFile);

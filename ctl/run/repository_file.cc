@@ -18,7 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// People write the file by hand; a larger one is a mistake.
 constexpr size_t kMaxBytes = 64 << 10;
+// Every id travels in TRAINCHECK_CHECK with each process (Without), and the
+// server is asked for each (WarnOfUnknown).
 constexpr size_t kMaxSilenced = 40;
 constexpr char kForm[] =
     "write \"silence:\" and below it, for each rule, \"- rule: ID\" and "
@@ -31,9 +34,12 @@ constexpr char kForm[] =
 }
 
 std::string Text(const YAML::Node& node, const std::string& key) {
+  // Numbers are scalars as well, and are taken as they are written.
   if (!node.IsScalar() || node.Scalar().empty()) {
     Refuse(node, absl::StrCat(key, " is not a text"));
   }
+  // These texts go into environments, messages and terminals of everybody who
+  // works in the repository.
   if (!IsPrintable(node.Scalar())) {
     Refuse(node, absl::StrCat(key, " has characters that cannot be printed"));
   }
@@ -57,6 +63,8 @@ std::string Sets(const YAML::Node& node) {
     sets.push_back(Text(node, "check"));
   }
   const std::string text = absl::StrJoin(sets, ",");
+  // Parsed here already, where the line of a mistake is known. The text goes on
+  // as it is.
   const auto selection = ParseSelection(text);
   if (!selection.ok()) {
     Refuse(node, absl::StrCat("check: ", selection.status().message()));
@@ -68,6 +76,8 @@ std::string Sets(const YAML::Node& node) {
   return text;
 }
 
+// What a selection can hold behind "-". Any other character, such as a comma,
+// would change the meaning of the selection that Without makes of it.
 bool IsId(const std::string& text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return absl::ascii_isalnum(c) || c == '-' || c == '_';
@@ -101,6 +111,7 @@ std::vector<SilencedRule> AllSilenced(const YAML::Node& node) {
   if (!node.IsSequence()) Refuse(node, kForm);
   std::vector<SilencedRule> all;
   for (const YAML::Node& one : node) all.push_back(Silenced(one));
+  // So many are not exceptions any more, and the message names other ways.
   if (all.size() > kMaxSilenced) {
     Refuse(node, absl::StrCat("more than ", kMaxSilenced,
                               " rules are silenced: disable them on the "
@@ -131,6 +142,7 @@ void Take(const YAML::Node& key_node, const YAML::Node& value,
 
 RepositoryFile Parse(const std::string& text) {
   RepositoryFile file;
+  // Throws for what is not YAML; Read catches it with the line.
   const YAML::Node document = YAML::Load(text);
   if (document.IsNull()) return file;  // comments alone
   if (!document.IsMap()) {
@@ -187,6 +199,8 @@ absl::StatusOr<RepositoryFile> FindRepositoryFile(const fs::path& folder) {
   if (!Exists(folders.back() / ".git")) folders.resize(1);
   for (const fs::path& candidate : folders) {
     const fs::path path = candidate / kRepositoryFile;
+    // The nearest file counts alone: files of folders above are not merged into
+    // it.
     if (Exists(path)) return Read(path);
   }
   return RepositoryFile();

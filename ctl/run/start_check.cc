@@ -20,6 +20,7 @@ absl::Status CheckSetIsOneOf(const std::vector<v1::SetSummary>& sets,
   for (const v1::SetSummary& summary : sets) {
     names.push_back(summary.name());
     if (summary.name() != set.name) continue;
+    // A name without a version has 0, the newest.
     if (set.version <= summary.version()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("the server has no version ", set.version, " of set \"",
@@ -58,6 +59,7 @@ absl::StatusOr<std::string> SetsOfServer(Client* client,
     if (!status.ok()) return status;
     found.push_back(set);
   }
+  // Only the built-in set was asked for, and the server has none.
   if (found.empty()) return "";
   selection->sets = std::move(found);
   return ToText(*selection);
@@ -97,6 +99,7 @@ absl::StatusOr<StartCheck> Ask(Client* client,
   auto selection = client->GetSelection(options.experiment, check.check_set);
   if (!selection.ok()) return selection.status();
   check.selection = *std::move(selection);
+  // Only an id that the user gave: a generated one has a random part.
   if (!options.run.empty()) status = CheckRunIsNew(client, options.run);
   if (!status.ok()) return status;
   return check;

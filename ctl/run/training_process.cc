@@ -13,6 +13,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// How often an overseer is asked.
 constexpr timespec kGlance = {0, 200'000'000};
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
@@ -26,6 +27,9 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
+// A signal that is ignored and blocked is queued all the same, and would be
+// passed on: a training under nohup would die of the hang-up that it was to
+// survive.
 bool Ignored(int signal_number) {
   struct sigaction action {};
   sigaction(signal_number, nullptr, &action);
@@ -53,6 +57,7 @@ TrainingSignals::TrainingSignals() {
     if (!Ignored(number)) sigaddset(&ending_, number);
   }
   handled_ = ending_;
+  // So that the wait below wakes up when the training ends.
   sigaddset(&handled_, SIGCHLD);
   pthread_sigmask(SIG_BLOCK, &handled_, &original_mask_);
 }
@@ -87,6 +92,7 @@ absl::StatusOr<pid_t> StartTraining(const TrainingCommand& command,
     posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
   }
   pid_t pid = -1;
+  // By PATH, as a shell would find the command.
   const int error = posix_spawnp(&pid, argv[0], &files, &attributes,
                                  argv.data(), envp.data());
   posix_spawn_file_actions_destroy(&files);

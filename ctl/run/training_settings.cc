@@ -28,12 +28,14 @@ std::string Load(const std::string& config, Settings* settings) {
 }
 
 void Take(const Settings& settings, const char* variable, std::string* value) {
+  // Only what files say: the training inherits the environment in any case.
   for (const auto& [name, of_file] : settings.of_file()) {
     if (name == variable && value->empty()) *value = of_file;
   }
 }
 
 bool IsReference(const Settings& settings, const NamedSettings& named) {
+  // --check outweighs the variable: an option is the later word.
   const std::string collect = settings.Get("TRAINCHECK_COLLECT");
   return named.collects ||
          (named.check_set.empty() && !collect.empty() && collect != "0");
@@ -68,6 +70,7 @@ std::string Said(const Settings& settings, const char* variable,
 }
 
 std::string BuiltinOf(const RepositoryFile& repository) {
+  // In the form of TRAINCHECK_BUILTIN, so that Said can choose between them.
   if (!repository.builtin.has_value()) return "";
   return *repository.builtin ? "1" : "0";
 }
@@ -86,6 +89,8 @@ std::string SetsToCheck(const Settings& settings, const std::string& plan,
       Said(settings, "TRAINCHECK_BUILTIN", BuiltinOf(repository)) == "0") {
     return WithoutBuiltIn(asked);
   }
+  // A plan of the user's own says what is recorded, and may lack what the
+  // built-in rules need.
   const bool plan_alone = asked.empty() && !plan.empty();
   return plan_alone ? "" : WithBuiltIn(asked);
 }
@@ -105,6 +110,7 @@ std::string Without(const std::vector<SilencedRule>& silenced,
 std::string SettingOfTraining(const std::string& config,
                               const std::string& variable) {
   Settings settings;
+  // FillFromSettings has reported the mistake by then.
   if (!Load(config, &settings).empty()) return "";
   return settings.Get(variable);
 }

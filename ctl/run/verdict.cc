@@ -19,6 +19,8 @@ constexpr char kPrefix[] = "traincheck: ";
 // More do not help: `violations list` has them all.
 constexpr size_t kMaxIncidents = 10;
 
+// One line whatever the text: it may come from the server or from names in the
+// user's program.
 std::string Line(const std::string& text) {
   return absl::StrCat(kPrefix, OneLine(text), "\n");
 }
@@ -26,6 +28,8 @@ std::string Line(const std::string& text) {
 std::string Indented(const std::string& text) { return Line("  " + text); }
 
 std::string RecordsText(const v1::Run& run) {
+  // Dropped: the agent had no room for the record. Lost: a record that was
+  // written never reached the store (docs/reliability.md).
   return absl::StrCat(Counted(run.records(), "record"), ", ", run.dropped(),
                       " dropped, ", run.lost(), " lost");
 }
@@ -35,6 +39,7 @@ std::string NotChecked(const std::string& why) {
   return Line(absl::StrCat("NOTHING CHECKED: ", why));
 }
 
+// Causes that the agent itself cannot report, because it was never loaded.
 std::string WhyNoRecordsText() {
   return Indented(
              "was it a Python program that imports torch, and did the agent's "
@@ -86,6 +91,7 @@ std::string Headline(const VerdictInput& input,
 std::vector<Incident> AlertsFirst(
     const std::vector<v1::Violation>& violations) {
   std::vector<Incident> incidents = IncidentsOf(violations);
+  // The order of the server stays within alerts and within advice.
   std::stable_partition(
       incidents.begin(), incidents.end(),
       [](const Incident& incident) { return IsOfAlert(incident.lead()); });
@@ -110,6 +116,8 @@ std::string IncidentLines(const std::vector<Incident>& incidents) {
 
 std::string CoverageText(const v1::CheckProgress& check,
                          const std::string& left_aside) {
+  // Of the rules that the training gave an occasion; the others are counted
+  // apart below.
   const uint32_t all = RulesWithOccasion(check);
   const double share = all == 0 ? 0 : 100.0 * check.decided() / all;
   std::string text = Indented(
@@ -132,6 +140,7 @@ std::string CoverageText(const v1::CheckProgress& check,
     text += Indented(absl::StrCat(Counted(unknown.invariants(), "rule"),
                                   " undecided: ", unknown.reason()));
   }
+  // These rules are decided as well: only some of their windows are not.
   for (const v1::UnknownReason& unknown : check.partly_unknown()) {
     text += Indented(
         absl::StrCat(Counted(unknown.invariants(), "rule"),
@@ -166,6 +175,7 @@ std::string NextCommands(const VerdictInput& input,
 std::string VerdictText(const VerdictInput& input) {
   if (!input.drain.run) return NothingText(input);
   const v1::Run& run = *input.drain.run;
+  // Nothing was to be checked, so what was recorded is the whole result.
   if (input.check_set.empty()) {
     std::string text =
         Line(absl::StrCat("recorded run ", input.run, ": ", RecordsText(run)));
@@ -181,6 +191,8 @@ std::string VerdictText(const VerdictInput& input) {
   const std::vector<Incident> incidents = AlertsFirst(audible);
   std::string text = Headline(input, incidents) + IncidentLines(incidents) +
                      SilencedLine(input, silenced);
+  // Otherwise the headline has said why nothing was checked, and there is no
+  // coverage to show.
   if (run.has_check() && run.check().error().empty()) {
     text += CoverageText(run.check(), input.left_aside);
     for (const std::string& rule : input.left_out) text += Indented(rule);

@@ -9,6 +9,8 @@
 namespace traincheck::ctl {
 
 void ViolationPrinter::Print(const v1::Violation& violation) {
+  // The watch prints on its own thread while the training goes on, and the main
+  // thread prints at the end. The lock also keeps a block together.
   const std::lock_guard<std::mutex> lock(mutex_);
   // Also if it is not printed: IsKnown asks where an earlier lead belongs.
   incidents_[violation.id()] = violation.incident();

@@ -5,6 +5,8 @@
 namespace traincheck::ctl {
 namespace {
 
+// Between two streams. The server also ends one in order, when the run is
+// checked as far as it has come.
 constexpr std::chrono::milliseconds kPause{250};
 
 }  // namespace

@@ -29,6 +29,7 @@ absl::StatusOr<std::string> ReadInputFile(const std::string& path) {
     return absl::DataLossError("cannot read the standard input to its end");
   }
   std::ifstream file(path, std::ios::binary);
+  // A folder can be opened as a file, too; only reading it fails.
   if (file && ReadAll(file, &text)) return text;
   return absl::NotFoundError(absl::StrCat("cannot read \"", path, "\""));
 }

@@ -12,6 +12,8 @@
 namespace traincheck::ctl {
 namespace {
 
+// With the time and the random part, 21 characters, an id stays below
+// kMaxIdLength.
 constexpr size_t kMaxNameLength = 64;
 constexpr size_t kMaxIdLength = 128;
 
@@ -27,6 +29,8 @@ std::string BaseName(const std::string& path) {
 }  // namespace
 
 std::string ProgramName(const std::vector<std::string>& command) {
+  // The script is what users know their training by. Launchers such as
+  // torchrun, and their options, stand before it.
   for (const std::string& word : command) {
     const std::string base = BaseName(word);
     if (base.size() > 3 && absl::EndsWith(base, ".py")) {

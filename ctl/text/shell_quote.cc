@@ -9,6 +9,7 @@
 namespace traincheck::ctl {
 
 std::string ShellQuote(const std::string& text) {
+  // Commands in messages are easier to read without quotes.
   const bool plain =
       !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
         return absl::ascii_isalnum(c) || std::strchr("-_./:,@%+", c) != nullptr;

@@ -37,6 +37,7 @@ std::optional<uint64_t> ParseSpan(const std::string& text) {
   if (unit == 0 || !absl::SimpleAtoi(text.substr(0, text.size() - 1), &count)) {
     return std::nullopt;
   }
+  // A count of 32 bits times a day fits into 64 bits.
   return std::min(count * unit, kMaxSpanS) * 1'000'000'000;
 }
 
@@ -46,6 +47,7 @@ std::optional<uint64_t> ParseDate(const std::string& text) {
   std::string error;
   for (const char* format : {"%Y-%m-%d", "%Y-%m-%d%ET%H:%M:%E*S%Ez"}) {
     if (!absl::ParseTime(format, text, &time, &error)) continue;
+    // Times have no sign: a date before 1970 counts as 1970.
     return static_cast<uint64_t>(std::max<int64_t>(0, absl::ToUnixNanos(time)));
   }
   return std::nullopt;
@@ -62,6 +64,7 @@ absl::Status NotATime(const std::string& text, const char* span) {
 absl::StatusOr<uint64_t> ParseSince(const std::string& text,
                                     uint64_t now_unix_ns) {
   if (const std::optional<uint64_t> ago = ParseSpan(text)) {
+    // 1970 at the earliest, which is before every run.
     return now_unix_ns - std::min(*ago, now_unix_ns);
   }
   if (const std::optional<uint64_t> time = ParseDate(text)) return *time;
@@ -72,6 +75,7 @@ absl::StatusOr<uint64_t> ParseUntil(const std::string& text,
                                     uint64_t now_unix_ns) {
   uint64_t until = 0;
   if (const std::optional<uint64_t> span = ParseSpan(text)) {
+    // The bound on spans keeps the sum far below 2^64.
     until = now_unix_ns + *span;
   } else if (const std::optional<uint64_t> time = ParseDate(text)) {
     until = *time;

@@ -70,6 +70,7 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
 void Table::AddRow(std::vector<std::string> cells) {
   assert(cells.size() == columns_.size());
+  // Escaped before widths are counted, because escapes make a cell wider.
   for (std::string& cell : cells) cell = OneLine(std::move(cell));
   rows_.push_back(std::move(cells));
 }
@@ -91,6 +92,7 @@ std::string Table::Line(const std::vector<std::string>& cells,
     if (i > 0) line += kGap;
     AppendCell(cells[i], widths[i], columns_[i].align, &line);
   }
+  // Spaces at the end would wrap on a narrow terminal.
   line.erase(line.find_last_not_of(' ') + 1);
   return line + "\n";
 }

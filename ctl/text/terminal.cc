@@ -22,6 +22,7 @@ std::string Variable(const char* name) {
 
 size_t StdoutColumns() {
   winsize size = {};
+  // Files and pipes get whole lines: scripts read them.
   if (isatty(STDOUT_FILENO) != 1) return 0;
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
@@ -32,6 +33,8 @@ bool MayColour(int fd) {
 }
 
 std::string WithAlarm(std::string text, const std::string& word) {
+  // Only where the word stands first, in the headline; it may occur again in
+  // names.
   const size_t at = text.find(word);
   if (at == std::string::npos) return text;
   text.replace(at, word.size(), absl::StrCat(kBoldRed, word, kPlain));

@@ -10,6 +10,8 @@ namespace {
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 constexpr uint64_t kNsPerMs = 1'000'000;
 
+// UTC everywhere: hosts of jobs, the daemon's and the user's may be in
+// different zones.
 std::tm Utc(uint64_t unix_ns) {
   const std::time_t seconds = static_cast<std::time_t>(unix_ns / kNsPerSecond);
   std::tm parts{};
@@ -34,6 +36,7 @@ std::string CompactTime(uint64_t unix_ns) {
 }
 
 std::string Duration(double seconds) {
+  // Casting a negative number, or NaN, would be undefined; neither is above 0.
   const uint64_t s = seconds > 0 ? static_cast<uint64_t>(seconds) : 0;
   if (s < 60) return absl::StrFormat("%ds", s);
   if (s < 3600) return absl::StrFormat("%dm%02ds", s / 60, s % 60);

@@ -34,6 +34,7 @@ std::string NameOf(uid_t uid) {
 
 std::string UserAtHost() {
   char host[HOST_NAME_MAX + 1] = "";
+  // The last byte stays 0: a name that is cut need not have an end.
   if (gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
   return EscapeUnprintable(absl::StrCat(NameOf(geteuid()), "@", host));
 }

@@ -36,6 +36,7 @@ void Append(char c, std::string* xml) {
       *xml += "&#9;";
       return;
     default:
+      // XML 1.0 has no form for other control characters, not even an escape.
       *xml += static_cast<unsigned char>(c) < ' ' ? '?' : c;
   }
 }
@@ -43,6 +44,7 @@ void Append(char c, std::string* xml) {
 }  // namespace
 
 std::string XmlEscape(std::string_view text) {
+  // First, so that a character that was cut is replaced as a whole.
   const std::string utf8 = ToUtf8(text);
   std::string xml;
   for (size_t i = 0; i < utf8.size(); ++i) {
