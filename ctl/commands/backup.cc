@@ -21,6 +21,8 @@ Json ToJson(const v1::BackupReply& reply) {
   return json;
 }
 
+// The daemon copies its store while it goes on working. The folder is one of
+// its own host, so nothing is checked here.
 int Backup(const Context& context, const std::string& folder) {
   return Query<v1::BackupReply>(
       context, [&](Client& client) { return client.Backup(folder); },

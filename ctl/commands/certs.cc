@@ -39,6 +39,8 @@ struct CertsOptions {
   }
 };
 
+// The keys come first: if one cannot be written, no certificate lies there that
+// looks complete.
 absl::Status Write(const CertsOptions& options,
                    const KeyAndCertificate& authority,
                    const KeyAndCertificate& server) {
@@ -54,6 +56,7 @@ absl::Status Write(const CertsOptions& options,
   return WritePublicFile(options.Path("server.pem"), server.certificate);
 }
 
+// A second init must not overwrite the key of an authority that clients trust.
 absl::Status CheckIsNew(const CertsOptions& options) {
   for (const char* name : {"ca.key", "ca.pem", "server.key", "server.pem"}) {
     std::error_code error;
@@ -68,6 +71,8 @@ absl::Status CheckIsNew(const CertsOptions& options) {
 }
 
 absl::Status Init(const CertsOptions& options) {
+  // A new folder of keys is for this user alone; one that exists keeps its
+  // mode.
   if (mkdir(options.folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return absl::ErrnoToStatus(errno, options.folder);
   }
@@ -75,6 +80,7 @@ absl::Status Init(const CertsOptions& options) {
   const auto authority = MakeAuthority(kAuthorityLifetime);
   if (!authority.ok()) return authority.status();
   const auto server =
+      // "": with a new key.
       MakeServerCertificate(*authority, options.hosts, options.days * kDay, "");
   if (!server.ok()) return server.status();
   return Write(options, *authority, *server);
@@ -90,6 +96,7 @@ absl::Status Renew(const CertsOptions& options) {
   const auto key = ReadPrivateFile(options.Path("server.key"));
   if (!key.ok()) return key.status();
   std::vector<std::string> hosts = options.hosts;
+  // The names of the old certificate, so that nobody has to remember them.
   if (hosts.empty()) {
     const auto old = ReadInputFile(options.Path("server.pem"));
     if (!old.ok()) return old.status();
@@ -103,6 +110,7 @@ absl::Status Renew(const CertsOptions& options) {
   return WritePublicFile(options.Path("server.pem"), server->certificate);
 }
 
+// Reads the certificate from its file, as a daemon will.
 absl::Status Show(const Context& context, const CertsOptions& options) {
   const auto text = ReadInputFile(options.Path("server.pem"));
   if (!text.ok()) return text.status();
@@ -139,9 +147,11 @@ int Report(const Context& context, const CertsOptions& options,
   if (status.ok()) status = Show(context, options);
   if (status.ok()) return kExitDone;
   Complain(absl::StrCat("certs: ", status.message()));
+  // No server takes part, so every failure is one of arguments or files.
   return kExitUsage;
 }
 
+// Both commands share one set of values, because only one of them is parsed.
 CLI::App* AddCommon(CLI::App* command, CertsOptions* options) {
   command
       ->add_option("--dir", options->folder,

@@ -26,6 +26,7 @@ struct Options {
 // On stderr, beside the result: why rules were left aside.
 void SayWhatWasLeftAside(Client* client, const v1::CheckResult& result) {
   const auto run = client->GetRun(result.run());
+  // Only an explanation: the result stands without it.
   if (!run.ok()) return;
   const std::string why =
       WhyLeftAside(client, result.set(), run->experiment(), result.coverage());
@@ -37,6 +38,7 @@ int Check(const Context& context, const Options& options) {
   request.set_run(options.run);
   request.set_set(options.set);
   GateFindings findings;
+  // The gate needs the answer itself, of which Query returns only an exit code.
   const auto ask = [&](Client& client) {
     ProgressLine line(&std::cerr, isatty(STDERR_FILENO) == 1);
     auto result = client.CheckRun(request, [&](double fraction) {
@@ -52,6 +54,7 @@ int Check(const Context& context, const Options& options) {
       context, ask, {CheckResultText, [](const auto& result) {
                        return PrettyJson(CheckResultJson(result));
                      }});
+  // No answer, and nothing that a gate could judge.
   if (code != kExitDone) return code;
   const GateResult gate = PassGate(options.gate, findings);
   if (!gate.reason.empty()) Complain(gate.reason);

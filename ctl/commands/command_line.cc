@@ -30,6 +30,8 @@ constexpr char kExamples[] =
     "  traincheckctl violations watch\n"
     "Exit codes: docs/operations.md";
 
+// The words are searched because CLI11 counts a variable of the environment
+// like an option, and preflight has to know which of the two it was.
 bool NamesServer(const std::string& word) {
   return word == "--server" || absl::StartsWith(word, "--server=");
 }
@@ -80,6 +82,7 @@ void AddCommands(CLI::App* app, const Context* context, Action* action) {
 std::string TakeServerOfSite(Context* context) {
   if (context->server_named) return "";
   Settings settings;
+  // No environment is given, so only the file of the site is read.
   std::string wrong = settings.Load(nullptr);
   const std::string server = settings.Get("TRAINCHECK_SERVER");
   if (server.empty()) return wrong;
@@ -122,6 +125,8 @@ int Execute(const CLI::App& app, const Context& context, const Action& action) {
 
 int RunCommandLine(int argc, const char* const* argv) {
   Context context;
+  // Cut here, because the parser would take options of the training for its
+  // own.
   const auto* const dashes =
       std::find(argv + 1, argv + argc, std::string("--"));
   context.has_command = dashes != argv + argc;
@@ -151,6 +156,7 @@ int RunCommandLine(int argc, const char* const* argv) {
     Complain(ParseErrorText(app, error));
     return kExitUsage;
   }
+  // By an option or by TRAINCHECK_SERVER.
   context.server_named = app.get_option("--server")->count() > 0;
   const std::string wrong = TakeServerOfSite(&context);
   if (!wrong.empty() && !app.got_subcommand("doctor")) {  // which says it too

@@ -20,6 +20,7 @@ struct Options {
   std::optional<uint32_t> attempt_b;
 };
 
+// The daemon compares runs by whole ids; people type the first letters.
 absl::StatusOr<std::string> WholeId(Client* client, const std::string& id) {
   const absl::StatusOr<v1::Run> run = GetByPrefix<v1::Run>(
       id, [&](const std::string& whole) { return client->GetRun(whole); },
@@ -36,6 +37,7 @@ int CodeOf(const v1::CompareRunsResult& result) {
 }
 
 int Compare(const Context& context, const Options& options) {
+  // Set by `ask`, because Query returns only whether there was an answer.
   int code = kExitDone;
   const auto ask =
       [&](Client& client) -> absl::StatusOr<v1::CompareRunsResult> {
@@ -46,6 +48,7 @@ int Compare(const Context& context, const Options& options) {
     if (!b.ok()) return b.status();
     request.set_run_a(*a);
     request.set_run_b(*b);
+    // Without an attempt the daemon takes the last one that trained.
     if (options.attempt_a) request.set_attempt_a(*options.attempt_a);
     if (options.attempt_b) request.set_attempt_b(*options.attempt_b);
     ProgressLine line(&std::cerr, isatty(STDERR_FILENO) == 1);

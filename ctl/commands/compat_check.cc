@@ -16,6 +16,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// Every failure here is one of the files that the user named.
 int Refuse(const std::string& message) {
   Complain(message);
   return kExitUsage;
@@ -27,6 +28,7 @@ GateFindings FindingsOf(const LineCounts& counts) {
   findings.violations = counts.failed;
   findings.decided = counts.failed + counts.passed;
   findings.total = findings.decided + counts.not_checkable;
+  // Nothing goes on that could judge more.
   findings.finished = true;
   return findings;
 }
@@ -35,6 +37,8 @@ GateFindings FindingsOf(const LineCounts& counts) {
 
 int CompatCheck(const Context& context, const CompatCheckOptions& options,
                 const GateOptions& gate) {
+  // The invariants before the trace: a mistake in them shows without reading a
+  // large folder.
   const absl::StatusOr<std::string> text = ReadInputFile(options.invariants);
   if (!text.ok()) return Refuse(std::string(text.status().message()));
   const absl::StatusOr<std::vector<RuleLine>> rules =

@@ -8,6 +8,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// IsMember below lets these three shells through.
 std::string Script(const std::string& shell, const CLI::App& root) {
   if (shell == "bash") return BashScript(root);
   return shell == "zsh" ? ZshScript(root) : FishScript(root);
@@ -17,6 +18,8 @@ std::string Script(const std::string& shell, const CLI::App& root) {
 
 void AddCompletion(CLI::App* completion, const Context* context,
                    Action* action) {
+  // The tree of all commands. It is still being built here and complete when
+  // the action runs.
   const CLI::App* const root = completion->get_parent();
   const CLI::Option* const shell =
       completion->add_option("SHELL", "bash, zsh or fish")

@@ -63,6 +63,7 @@ else
   compdef _@NAME@ @NAME@
 fi
 )";
+// `commandline -opc` has the words before the cursor, the program first.
 constexpr char kFish[] = R"fish(# @NAME@ completion fish
 function __@NAME@_candidates
     set -l at ""
@@ -106,6 +107,7 @@ void AddOptions(const CLI::App& app, std::vector<Candidate>* candidates) {
   }
 }
 
+// A place for the program, and then one for each command with those below it.
 void AddPlaces(const CLI::App& app, const std::string& path,
                std::vector<Place>* places) {
   const std::vector<const CLI::App*> commands =
@@ -135,6 +137,7 @@ std::vector<Place> PlacesOf(const CLI::App& root) {
 std::string Paths(const std::vector<Place>& places, const char* separator) {
   std::vector<std::string> paths;
   for (const Place& place : places) {
+    // The program itself is where the words begin and not a path that leads on.
     if (!place.path.empty()) paths.push_back(place.path);
   }
   return absl::StrJoin(paths, separator);
@@ -163,6 +166,7 @@ std::string BashScript(const CLI::App& root) {
   const std::vector<Place> places = PlacesOf(root);
   std::string cases;
   for (const Place& place : places) {
+    // bash shows words alone, without their descriptions.
     const auto append_word = [](std::string* out, const Candidate& candidate) {
       absl::StrAppend(out, candidate.word);
     };
@@ -191,6 +195,7 @@ std::string FishScript(const CLI::App& root) {
   const std::vector<Place> places = PlacesOf(root);
   std::string cases;
   for (const Place& place : places) {
+    // fish wants a candidate and its description in a line, with a tab between.
     absl::StrAppend(&cases, "        case \"", place.path,
                     "\"\n            printf '%s\\t%s\\n'");
     for (const Candidate& candidate : place.candidates) {

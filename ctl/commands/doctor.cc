@@ -17,6 +17,8 @@
 namespace traincheck::ctl {
 namespace {
 
+// Trainings start without a server, too. It is a failure all the same: their
+// records would only pile up in spool folders.
 Finding CheckServer(const std::string& address) {
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Make(address);
   const absl::StatusOr<v1::ServerStatus> status =
@@ -27,6 +29,8 @@ Finding CheckServer(const std::string& address) {
             "start traincheckd, or name it by --server or TRAINCHECK_SERVER; "
             "until then records are spooled"};
   }
+  // The daemon answers and acknowledges nothing, so spool folders fill here as
+  // well.
   if (!status->store_error().empty()) {
     return {"server", Health::kFail,
             absl::StrCat(address, " stores nothing: ", status->store_error()),
@@ -42,6 +46,8 @@ void CheckAgent(const std::string& python, bool tries,
   const absl::StatusOr<std::string> library = FindAgentLibrary();
   const absl::Status preload =
       library.ok() ? TryPreload(*library) : library.status();
+  // Each of these findings needs those before it, so the first failure is the
+  // last finding.
   if (!preload.ok()) {
     findings->push_back({"preload", Health::kFail,
                          std::string(preload.message()),
@@ -67,6 +73,8 @@ int Doctor(const Context& context, const std::string& python) {
   // that, and look like a broken installation.
   std::vector<Finding> findings = {CheckSettings(environ)};
   CheckAgent(python, findings[0].health == Health::kOk, &findings);
+  // What follows does not depend on the agent's files and is looked at in any
+  // case.
   findings.push_back(CheckSharedMemory());
   findings.push_back(CheckLimits());
   findings.push_back(CheckSpool());

@@ -59,6 +59,7 @@ int Env(const Context& context, MonitoringOptions options) {
   if (WantsPlanOfSet(options.check_set, options.plan)) {
     options.plan = PlanOrWarning(options);
   }
+  // What the job preloads itself stays, behind the agent's library.
   const char* preload = std::getenv("LD_PRELOAD");
   std::cout << ShellLines(MonitoringVariables(options, preload ? preload : ""))
             << std::flush;

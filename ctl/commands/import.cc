@@ -23,6 +23,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// A trace does not name its host; by this name lists show an imported process.
 constexpr char kHost[] = "traincheck-import";
 constexpr char kAgentVersion[] = "traincheckctl import";
 constexpr char kReference[] = "reference";
@@ -39,6 +40,8 @@ struct Options {
   std::string folder;
 };
 
+// As a relay introduces a process: the daemon takes an imported one like any
+// other.
 v1::Hello HelloOf(const ImportedProcess& process) {
   v1::Hello hello;
   hello.set_format_version_min(kRecordFormatVersion);
@@ -105,6 +108,7 @@ class Importer {
   }
 
   int Run() {
+    // Mistakes in the folder are found before a server is needed.
     auto folder = TraceFolder::Open(options_.folder);
     if (!folder.ok()) return Refuse(folder.status());
     if ((*folder)->processes().empty()) {
@@ -114,6 +118,8 @@ class Importer {
     auto delivery = Delivery::Make(context_.server);
     if (!client.ok()) return Fail(client.status());
     if (!delivery.ok()) return Fail(delivery.status());
+    // Records of two imports, or of an import and a training, must not become
+    // one run.
     const absl::Status known = (*client)->GetRun(options_.run).status();
     if (known.ok()) {
       return Refuse(absl::AlreadyExistsError(absl::StrCat(
@@ -138,6 +144,8 @@ class Importer {
     return ReportFailedCall(status, context_.server);
   }
 
+  // One process after the other, each as a stream of its own, as relays deliver
+  // them.
   int Bring(const TraceFolder& folder, Client* client, Delivery* delivery) {
     import_.files = folder.files();
     import_.lines = folder.lines();
@@ -192,6 +200,8 @@ class Importer {
           return sent;
         });
     if (!sent.ok()) return Fail(sent);
+    // The server has taken everything so far, so this is an error of the
+    // folder: a file has changed since it was indexed.
     if (!report.ok()) return Refuse(report.status());
     sent = delivery->End(ReportsOf(*report));
     if (!sent.ok()) return Fail(sent);
@@ -204,6 +214,7 @@ class Importer {
     const auto deadline = std::chrono::steady_clock::now() + kEndPatience;
     while (std::chrono::steady_clock::now() < deadline) {
       const auto run = client->GetRun(options_.run);
+      // Whatever the answer: the import itself is complete by now.
       if (!run.ok() || run->status() != v1::RUN_STATUS_RUNNING) return;
       std::this_thread::sleep_for(kEndPoll);
     }

@@ -15,6 +15,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// What is absent is left to the daemon (MakeOptions).
 struct Options {
   std::vector<std::string> runs;
   std::string set;
@@ -63,6 +64,8 @@ v1::InferRequest MakeRequest(const Options& options) {
 // The server names fields of the request; the user wrote options.
 absl::Status InOptionNames(const absl::Status& status) {
   std::string message(status.message());
+  // A message may name several fields, such as "InferRequest.runs" and
+  // "InferRequest.options.max_chance".
   constexpr char kRequest[] = "InferRequest.";
   for (size_t at = 0; (at = message.find(kRequest, at)) != std::string::npos;) {
     size_t end = at + sizeof(kRequest) - 1;
@@ -76,6 +79,7 @@ absl::Status InOptionNames(const absl::Status& status) {
       ++end;
     }
     std::string name = message.substr(field, end - field);
+    // The only option that is not called like its field.
     if (name == "runs") name = "from";
     std::replace(name.begin(), name.end(), '_', '-');
     message.replace(at, end - at, "--" + name);
@@ -90,6 +94,7 @@ absl::StatusOr<Answer> InOptionNames(absl::StatusOr<Answer> answer) {
   return InOptionNames(answer.status());
 }
 
+// Starts the job and leaves: the daemon goes on without a client.
 int Detach(const Context& context, const Options& options) {
   return Query<v1::Job>(
       context,
@@ -107,6 +112,8 @@ int InferAndWait(const Context& context, const Options& options) {
   auto ask = [&](Client& client) {
     ProgressLine line(&std::cerr, isatty(STDERR_FILENO) == 1);
     const auto show = [&](const v1::InferProgress& progress) {
+      // From the first message on an interrupt can say how the job is followed
+      // and ended.
       note->SetJob(progress.job());
       line.Update(progress.stage(), progress.fraction());
     };
@@ -118,6 +125,7 @@ int InferAndWait(const Context& context, const Options& options) {
                                  }});
 }
 
+// The daemon matches these patterns, against names as rules have them.
 void AddPatterns(CLI::App* infer, Options* options) {
   const auto add = [infer](const char* name, std::vector<std::string>* patterns,
                            const char* what) {
@@ -133,6 +141,7 @@ void AddPatterns(CLI::App* infer, Options* options) {
       "No rules on these variables");
 }
 
+// The defaults in these texts are the daemon's; none of them is sent.
 void AddThresholds(CLI::App* infer, Options* options) {
   infer->add_option("--min-programs", options->min_programs,
                     "Minimum number of different programs that support a "

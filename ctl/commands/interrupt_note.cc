@@ -25,6 +25,8 @@ sigset_t Signals() {
 
 InterruptNote::InterruptNote() {
   const sigset_t signals = Signals();
+  // In this thread and in all that it makes from now on, so that the signals
+  // reach only the thread that waits for them.
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::thread([this] { Await(); }).detach();
 }
@@ -39,6 +41,7 @@ void InterruptNote::Await() {
   int number = 0;
   while (sigwait(&signals, &number) != 0) {
   }
+  // Held to the end of the process, which is the next thing.
   const std::lock_guard<std::mutex> lock(mutex_);
   if (job_.empty()) {
     WriteToStderr(

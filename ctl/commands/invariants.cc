@@ -37,6 +37,7 @@ int List(const Context& context, const Options& options) {
        }});
 }
 
+// By id alone: a rule may be in several sets, which the answer names.
 int Show(const Context& context, const Options& options) {
   return Query<v1::Invariant>(
       context, [&](Client& client) { return client.GetInvariant(options.id); },
@@ -67,9 +68,13 @@ absl::StatusOr<std::string> FromTrainCheck(const std::string& text,
   InvariantSet set;
   set.name = options.set;
   set.invariants = *std::move(rules);
+  // In the form that sets are exchanged in: the daemon reads and checks it like
+  // any other.
   return ToJson(set).dump();
 }
 
+// A file of TrainCheck's is translated here, so that the daemon knows one
+// format only.
 int Import(const Context& context, const Options& options) {
   absl::StatusOr<std::string> json = ReadInputFile(options.file);
   if (json.ok() && options.format == kTrainCheckFormat) {
@@ -94,9 +99,12 @@ struct ExportedSet {
 };
 
 absl::StatusOr<ExportedSet> ToTrainCheck(const v1::SetDetail& detail) {
+  // TrainCheck's format is made of parsed rules; the daemon's JSON is checked
+  // like a foreign one.
   const absl::StatusOr<InvariantSet> set = SetFromJsonUntrusted(detail.json());
   if (!set.ok()) return set.status();
   RuleFile file = FileOfRules(set->invariants);
+  // An empty file would look like a successful export.
   if (file.lines == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("set \"", set->name, "\" has no rule of TrainCheck's, ",
@@ -124,10 +132,12 @@ int Export(const Context& context, const Options& options) {
     Complain(std::string(exported.status().message()));
     return kExitUsage;
   }
+  // Nothing but the set on stdout, for a pipe.
   if (options.file == kStandardStream) {
     std::cout << exported->text << std::flush;
     return kExitDone;
   }
+  // Opened only now: an error of the server leaves an existing file as it was.
   std::ofstream file(options.file, std::ios::binary | std::ios::trunc);
   file << exported->text;
   // Before the check: a full disk may show only as the last bytes are written.
@@ -154,6 +164,7 @@ int Diff(const Context& context, const Options& options) {
                                        }});
 }
 
+// Merged here and sent as a new set. For the daemon it is an import.
 int Merge(const Context& context, const Options& options) {
   const auto ask = [&](Client& client) -> absl::StatusOr<v1::SetSummary> {
     std::vector<InvariantSet> sets;
@@ -175,6 +186,7 @@ int Merge(const Context& context, const Options& options) {
        [](const Summary& set) { return PrettyJson(SetRowJson(set)); }});
 }
 
+// Words that import and export share.
 void AddTransfer(CLI::App* command, Options* options) {
   command->add_option("--set", options->set, "Set")->required();
   command->add_option("FILE", options->file, "File; -: the standard stream")

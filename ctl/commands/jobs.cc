@@ -7,6 +7,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// The call in which show and cancel differ.
 using Ask = std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>;
 
 int List(const Context& context) {

@@ -10,15 +10,20 @@
 namespace traincheck::ctl {
 namespace {
 
+// The word by which the daemon takes a mark back.
 constexpr char kNone[] = "none";
 
 int Mark(const Context& context, v1::MarkViolationRequest request) {
+  // The reply has the marks that were given or taken; only the request says
+  // which.
   const bool taken_back = request.mark() == kNone;
   const auto ask =
       [&](Client& client) -> absl::StatusOr<v1::MarkViolationReply> {
     const auto violation = FindViolation(client, request.violation());
     if (!violation.ok()) return violation.status();
+    // The daemon wants a whole id; people type the first letters.
     request.set_violation(violation->id());
+    // For people who read it later: nobody checks the name.
     request.set_by(UserAtHost());
     return client.MarkViolation(request);
   };
@@ -34,6 +39,7 @@ int Mark(const Context& context, v1::MarkViolationRequest request) {
 
 }  // namespace
 
+// The violations of all runs are listed only if the id is not a whole one.
 absl::StatusOr<v1::Violation> FindViolation(Client& client,
                                             const std::string& id) {
   return GetByPrefix<v1::Violation>(

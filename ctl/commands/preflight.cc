@@ -25,6 +25,8 @@ const std::map<std::string, ReportFormat>& Formats() {
 }
 
 int Preflight(const Context& context, PreflightOptions options) {
+  // "--" with nothing behind it. Words without the dashes were refused before
+  // (WhatIsWrongWithCommand).
   if (context.command.empty()) {
     Complain("preflight: the training's command line goes after \"--\"");
     return kExitUsage;
@@ -77,7 +79,8 @@ void AddPreflight(CLI::App* preflight, const Context* context, Action* action) {
       "Example:\n"
       "  traincheckctl preflight -- torchrun --nproc-per-node 2 train.py");
   preflight->callback([=] {
-    // As everywhere: -o json.
+    // -o json, which all commands have, holds unless --format names another
+    // format.
     PreflightOptions asked = *options;
     if (context->json() && asked.format == ReportFormat::kText) {
       asked.format = ReportFormat::kJson;

@@ -14,6 +14,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// A day, which in milliseconds is far from any overflow.
 constexpr double kMaxDrainTimeoutS = 86400;
 
 struct Options {
@@ -22,6 +23,8 @@ struct Options {
 };
 
 int Run(const Context& context, Options options) {
+  // "--" with nothing behind it. Words without the dashes were refused before
+  // (WhatIsWrongWithCommand).
   if (context.command.empty()) {
     Complain("run: the training's command line goes after \"--\"");
     return kExitUsage;
@@ -32,6 +35,8 @@ int Run(const Context& context, Options options) {
     Complain(absl::StrCat("run: the training was not started: ", wrong));
     return kExitUsage;
   }
+  // Refused before the training starts: at its end, perhaps days later, the
+  // gate could only fail.
   if (training.gate.asked_for() && training.check_set.empty()) {
     Complain(
         "run: --fail-on-violation and --min-coverage need rules: the built-in "

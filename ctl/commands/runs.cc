@@ -19,6 +19,7 @@ namespace {
 
 using Runs = std::vector<v1::Run>;
 
+// What `runs list` can be narrowed and ordered by, in the words of its table.
 ListShape<v1::Run> Shape() {
   ListShape<v1::Run> shape;
   shape.experiment = [](const v1::Run& run) { return run.experiment(); };
@@ -64,6 +65,7 @@ v1::ListRunsRequest RequestFor(const ListOptions& options) {
   request.set_experiment(options.flags.experiment);
   if (!options.flags.since.empty()) {
     request.set_started_since_unix_ns(
+        // The option's own check has parsed the text before.
         ParseSince(options.flags.since, NowUnixNs()).value_or(0));
   }
   request.set_newest(PageOf(options));
@@ -90,6 +92,7 @@ int List(const Context& context, const ListOptions& options) {
                       }});
 }
 
+// The list is asked for only if no run has exactly this id.
 int Show(const Context& context, const std::string& id) {
   return Query<v1::Run>(
       context,
@@ -117,6 +120,8 @@ Json DeletedJson(const Deleted& deleted) {
 
 // Deletes what can be deleted; the code is that of the last failure.
 int Delete(const Context& context, const std::vector<std::string>& ids) {
+  // Without Query, which makes one call: each run is deleted by its own, and
+  // one that fails does not keep the others.
   auto client = Client::Make(context.server);
   if (!client.ok()) return ReportFailedCall(client.status(), context.server);
   int code = kExitDone;
@@ -141,6 +146,7 @@ int Delete(const Context& context, const std::vector<std::string>& ids) {
   return code;
 }
 
+// Retention passes a kept run over, however old it is.
 int Keep(const Context& context, const std::string& id, bool keep) {
   return Query<v1::Run>(
       context, [&](Client& client) { return client.KeepRun(id, keep); },
@@ -151,6 +157,8 @@ int Keep(const Context& context, const std::string& id, bool keep) {
        [](const v1::Run& run) { return PrettyJson(RunDetailJson(run)); }});
 }
 
+// Without a file the plan of the run is shown. With one it is sent, and each
+// rank takes it over when it comes to the step from which it holds.
 int Plan(const Context& context, const std::string& id,
          const std::string& file) {
   std::string json;

@@ -29,12 +29,14 @@ int Show(const Context& context, const std::string& name) {
        }});
 }
 
+// JSON in both formats: a plan is made to be put into a file, for run --plan.
 int Plan(const Context& context, const std::string& name) {
   return Query<v1::SetPlan>(
       context, [&](Client& client) { return client.GetSetPlan(name); },
       {SetPlanText, SetPlanText});
 }
 
+// All versions of the set, or the one behind "@".
 int Delete(const Context& context, const std::string& set) {
   return Query<v1::DeleteSetReply>(
       context, [&](Client& client) { return client.DeleteSet(set); },
@@ -43,6 +45,7 @@ int Delete(const Context& context, const std::string& set) {
        }});
 }
 
+// The rule is found in whatever sets it is. Checks in progress keep it.
 int Disable(const Context& context, const std::string& rule,
             const std::string& reason) {
   return Query<v1::DisabledRule>(
@@ -77,6 +80,8 @@ int ListDisabled(const Context& context) {
                        }});
 }
 
+// Only reads: the answer has the commands that would disable rules, for people
+// to decide.
 int Review(const Context& context, const std::string& set) {
   return Query<v1::SetReview>(
       context, [&](Client& client) { return client.ReviewSet(set); },
@@ -85,6 +90,7 @@ int Review(const Context& context, const std::string& set) {
        }});
 }
 
+// Replaces what was deployed for the experiment; an empty list withdraws it.
 int Deploy(const Context& context, const std::string& experiment,
            const std::vector<std::string>& sets) {
   return Query<v1::Deployment>(
@@ -137,6 +143,7 @@ void AddDeployment(CLI::App* group, const Context* context, Action* action) {
       ->callback([=] { *action = [=] { return ListDeployed(*context); }; });
 }
 
+// Commands about single rules rather than sets.
 void AddDisabling(CLI::App* group, const Context* context, Action* action) {
   auto rule = std::make_shared<std::string>();
   auto reason = std::make_shared<std::string>();

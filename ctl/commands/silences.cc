@@ -19,6 +19,7 @@ std::string SilenceObject(const v1::Silence& silence) {
   return PrettyJson(SilenceJson(silence));
 }
 
+// An empty member asks for nothing; a violation must match all others.
 struct AddOptions {
   std::string rule;
   std::string relation;
@@ -28,6 +29,8 @@ struct AddOptions {
   std::string comment;
 };
 
+// The daemon lays silences over violations when it shows them and writes
+// nothing into them, so one that is removed leaves no trace.
 int Add(const Context& context, const AddOptions& options) {
   v1::Silence silence;
   silence.set_rule(options.rule);
@@ -36,6 +39,7 @@ int Add(const Context& context, const AddOptions& options) {
   silence.set_experiment(options.experiment);
   silence.set_comment(options.comment);
   silence.set_by(UserAtHost());
+  // Parsed here, where "3d" counts from this moment; the daemon gets a time.
   if (!options.until.empty()) {
     const auto until = ParseUntil(options.until, NowUnixNs());
     if (!until.ok()) {
@@ -57,6 +61,8 @@ int List(const Context& context) {
                           }});
 }
 
+// For the first letters of an id the daemon knows no silence, and the list
+// gives the whole id (id_prefix.h).
 int Remove(const Context& context, const std::string& id) {
   const auto ask = [&](Client& client) {
     return GetByPrefix<v1::Silence>(

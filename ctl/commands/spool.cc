@@ -62,6 +62,8 @@ std::string SpoolTable(const Json& files) {
 // `act`: --send-spool or --list-spool. `folder` "": wherever relays spool.
 int Ask(const Context& context, const std::string& act,
         const std::string& folder) {
+  // Only the relay reads spool files. This program starts one and shows what it
+  // prints.
   const absl::StatusOr<std::string> relay = FindRelayProgram();
   // Asked only without a folder: a wrong setting must not keep anybody from
   // delivering a folder that is named.

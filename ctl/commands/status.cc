@@ -14,6 +14,8 @@ struct Shown {
   v1::AlertCalls calls;
 };
 
+// Two services answer, and people see one status. An older server, which starts
+// no commands, gives an empty second answer (Client::GetAlertCalls).
 absl::StatusOr<Shown> Ask(Client& client) {
   auto server = client.GetStatus();
   if (!server.ok()) return server.status();

@@ -36,6 +36,7 @@ const std::map<std::string, v1::Role>& Roles() {
   return roles;
 }
 
+// Without the text that makes it a secret, which only the answer to create has.
 std::string TokenObject(const v1::Token& token) {
   return PrettyJson(TokenJson(token));
 }
@@ -50,9 +51,11 @@ absl::Status Keep(const std::string& text, const std::string& out) {
 // alone.
 int Create(const Context& context, const CreateOptions& options) {
   v1::CreateTokenRequest request;
+  // IsMember lets only these names through.
   request.set_role(Roles().at(options.role));
   request.set_owner(options.owner);
   request.set_comment(options.comment);
+  // Parsed here, where "30d" counts from this moment; the daemon gets a time.
   if (!options.ttl.empty()) {
     const auto until = ParseUntil(options.ttl, NowUnixNs());
     if (!until.ok()) {

@@ -75,6 +75,7 @@ int List(const Context& context, const ListOptions& options) {
   const auto ask = [&](Client& client) -> absl::StatusOr<Violations> {
     auto all = client.ListViolations(options.run);
     if (!all.ok()) return all;
+    // Before Select, so that --limit counts only what is shown.
     const size_t silenced = options.all ? 0 : RemoveSilenced(&*all);
     if (silenced > 0) Complain(SilencedText(silenced, "--all"));
     return Select(*std::move(all), Shape(), options.flags);
@@ -105,6 +106,7 @@ absl::StatusOr<Incident> FindIncident(Client& client, const std::string& id) {
     auto all = client.ListViolations(violation->run());
     if (!all.ok()) return all.status();
     for (v1::Violation& other : *all) {
+      // Leads also leaves out this violation itself.
       if (other.incident() != violation->id() || Leads(other)) continue;
       members.push_back(std::move(other));
     }
@@ -116,6 +118,8 @@ absl::StatusOr<Incident> FindIncident(Client& client, const std::string& id) {
 absl::StatusOr<ViolationFeedback> FindFeedback(Client& client,
                                                const v1::Violation& violation) {
   ViolationFeedback feedback;
+  // A violation has the mark, but not who gave it and when: the marks of its
+  // run have.
   if (!violation.mark().empty()) {
     const auto marks = client.ListMarks(violation.run());
     if (!marks.ok()) return marks.status();
@@ -123,6 +127,7 @@ absl::StatusOr<ViolationFeedback> FindFeedback(Client& client,
       if (mark.violation() == violation.id()) feedback.mark = mark;
     }
   }
+  // Likewise for the silence, of which the violation has id and comment.
   if (IsSilenced(violation)) {
     const auto silences = client.ListSilences();
     if (!silences.ok()) return silences.status();
@@ -142,6 +147,8 @@ absl::StatusOr<Confidence> FindConfidence(Client& client,
   auto record = client.GetRuleRecord(violation.id());
   if (record.ok()) {
     confidence.record = *std::move(record);
+    // An older server keeps no record of rules, and the violation is shown
+    // without.
   } else if (!absl::IsUnimplemented(record.status())) {
     return record.status();
   }
@@ -170,6 +177,7 @@ absl::StatusOr<Shown> FindShown(Client& client, const std::string& id) {
 std::string ShownText(const Shown& shown) {
   const v1::Violation& lead = shown.incident.lead();
   const ShownBeside beside = {
+      // A zoom is made for an incident, so it is shown with the lead alone.
       .closer_look = Leads(lead) ? ZoomText(shown.zoom) : "",
       .how_sure = ConfidenceText(shown.confidence),
       .feedback = ViolationFeedbackText(shown.feedback)};
@@ -236,6 +244,7 @@ class Watcher {
 
   // What there is already: printed as far as it is asked for.
   void ShowBefore(const Violations& before) {
+    // No violation is that late, so none is printed.
     const uint64_t never = std::numeric_limits<uint64_t>::max();
     uint64_t since = options_.all ? 0 : never;
     if (!options_.since.empty()) {
@@ -252,6 +261,7 @@ class Watcher {
       Print(violation);
       ++shown;
     }
+    // Sets what was there apart from what comes now.
     if (shown > 0 && !context_.json()) {
       std::cout << "-- new incidents --\n";
     }

@@ -22,6 +22,7 @@ const char* VerdictName(v1::Verdict verdict) {
     case v1::VERDICT_NO_OCCASION:
       return "no_occasion";
     default:
+      // Also for a verdict that only a newer daemon has.
       return "unknown";
   }
 }
@@ -59,6 +60,7 @@ Json CheckResultJson(const v1::CheckResult& result) {
   Json json;
   json["run"] = result.run();
   json["set"] = result.set();
+  // Several sets have no version in common.
   json["version"] = result.version() == 0 ? Json() : Json(result.version());
   json["verdicts"] = ArrayOf(result.verdicts(), VerdictJson);
   json["coverage"] = CheckJson(result.coverage());

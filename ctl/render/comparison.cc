@@ -28,6 +28,7 @@ Json DifferenceJson(const v1::RunDifference& difference) {
   return json;
 }
 
+// Null where no step allowed a comparison of parameters.
 Json VariablesJson(bool known, const v1::ComparedVariables& variables) {
   if (!known) return Json();
   Json json;
@@ -46,6 +47,8 @@ Json RankJson(const v1::ComparedRank& rank) {
   return json;
 }
 
+// What was left out and why: without it nobody can judge how much "no
+// difference" means.
 Json NotComparedJson(const v1::NotCompared& missed) {
   Json json;
   json["what"] = missed.what();
@@ -63,6 +66,7 @@ Json RunJson(const std::string& run, uint32_t attempt) {
 }
 
 // What was compared, and how often.
+// JSON takes keys from here and the text its words, in this order.
 std::vector<std::pair<const char*, uint64_t>> Counts(
     const v1::ComparedCounts& counts) {
   return {{"calls", counts.calls()},
@@ -105,6 +109,7 @@ std::string SideText(const char* side, const std::string& value,
       site.empty() ? "" : absl::StrCat(" (", OneLine(site), ")"), "\n");
 }
 
+// The first line says where and what, the next two what each run has there.
 std::string DifferenceText(const v1::RunDifference& difference) {
   return absl::StrCat(When(difference), ", ", difference.rung(),
                       RanksText(difference), ": ", OneLine(difference.what()),
@@ -115,6 +120,7 @@ std::string DifferenceText(const v1::RunDifference& difference) {
 std::string AlsoText(const v1::CompareRunsResult& result) {
   if (result.first_size() < 2) return "";
   std::string text = "\nalso in this step\n";
+  // The first one is the headline; the others of its step follow.
   for (int i = 1; i < std::min(result.first_size(), 1 + kMaxAlso); ++i) {
     const v1::RunDifference& difference = result.first(i);
     absl::StrAppend(&text, "  ", difference.rung(), RanksText(difference), ": ",
@@ -135,6 +141,8 @@ std::string VariablesText(const v1::ComparedVariables& variables) {
                       variables.step());
 }
 
+// How far the difference has spread: into the parameters at its own step, over
+// the later steps, and into the parameters at the end.
 std::string FollowedText(const v1::CompareRunsResult& result) {
   std::string text;
   if (result.has_variables_first()) {
@@ -156,6 +164,7 @@ std::string RanksTable(const v1::CompareRunsResult& result) {
   std::string text;
   for (const v1::ComparedRank& rank : result.ranks()) {
     absl::StrAppend(
+        // The title stands in the first line alone.
         &text, text.empty() ? "ranks          " : "               ", "rank ",
         rank.rank(), ": ", rank.steps_a(), " steps in A, ", rank.steps_b(),
         " in B, ",
@@ -171,6 +180,7 @@ std::string ComparedText(const v1::ComparedCounts& counts) {
   std::vector<std::string> parts;
   for (const auto& [name, count] : Counts(counts)) {
     std::string words = name;
+    // Keys of JSON, with spaces for people.
     std::replace(words.begin(), words.end(), '_', ' ');
     parts.push_back(absl::StrCat(count, " ", words));
   }
@@ -188,6 +198,7 @@ std::string NotComparedText(const v1::CompareRunsResult& result) {
     if (!missed.examples().empty()) {
       absl::StrAppend(
           &text, " (", OneLine(absl::StrJoin(missed.examples(), ", ")),
+          // The daemon sends all of the count and a few examples.
           missed.count() > static_cast<uint64_t>(missed.examples_size())
               ? ", ...)"
               : ")");
@@ -199,6 +210,8 @@ std::string NotComparedText(const v1::CompareRunsResult& result) {
 
 std::string VerdictText(const v1::CompareRunsResult& result) {
   std::string text;
+  // Differences before the first step, such as another number of ranks, stand
+  // first: they may explain the rest.
   for (const v1::RunDifference& difference : result.before()) {
     absl::StrAppend(&text, DifferenceText(difference));
   }
@@ -218,6 +231,7 @@ std::string VerdictText(const v1::CompareRunsResult& result) {
 
 bool WasCompared(const v1::CompareRunsResult& result) {
   const v1::ComparedCounts& counts = result.compared();
+  // Calls count as well, because a program may close no step.
   return counts.whole_steps() + counts.skeleton_steps() + counts.calls() > 0;
 }
 
@@ -239,6 +253,7 @@ Json ComparisonJson(const v1::CompareRunsResult& result) {
   json["first"] =
       result.first().empty() ? Json() : DifferenceJson(result.first(0));
   json["also"] = std::move(also);
+  // An object also if nothing follows: a key keeps its type.
   json["counts"] = Json::object();
   for (const v1::RungCount& count : result.counts()) {
     json["counts"][count.rung()] = count.differences();

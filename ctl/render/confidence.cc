@@ -11,6 +11,8 @@
 namespace traincheck::ctl {
 namespace {
 
+// The daemon decides which runs count as healthy; the run of the violation is
+// not among them.
 std::string RunsText(const v1::RuleRecord& record) {
   if (record.decided_runs() == 0) {
     return "no other healthy run has decided this rule";
@@ -27,6 +29,7 @@ std::string MarksText(const v1::RuleRecord& record) {
 }
 
 std::string CoverageText(const v1::CheckProgress& check) {
+  // Not 0: the callers ask HasCoverage first.
   const uint32_t total = RulesWithOccasion(check);
   return absl::StrFormat("this run decided %d of %s (%.0f%%)", check.decided(),
                          Counted(total, "rule"),
@@ -57,6 +60,7 @@ std::string ConfidenceText(const Confidence& confidence) {
 }
 
 void AddConfidence(const Confidence& confidence, Json* json) {
+  // Null as long as nothing is put in.
   Json record, coverage;
   if (confidence.record) {
     record = {{"decided_runs", confidence.record->decided_runs()},

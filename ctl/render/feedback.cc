@@ -19,16 +19,20 @@ bool HasEnded(const v1::Silence& silence) {
 }
 
 std::string UntilText(const v1::Silence& silence) {
+  // 0: no end was given.
   return silence.until_unix_ns() == 0
              ? "until it is removed"
              : absl::StrCat("until ", Rfc3339(silence.until_unix_ns()));
 }
 
+// The name is what the client sent, which may be nothing.
 std::string ByText(const std::string& by, uint64_t unix_ns) {
   return absl::StrCat(by.empty() ? "" : absl::StrCat(" by ", OneLine(by)), ", ",
                       Rfc3339(unix_ns));
 }
 
+// "through" names the violation on which the mark was given: a mark on a lead
+// is one on the others, too.
 Json MarkJson(const v1::Mark& mark) {
   Json json;
   json["violation"] = mark.violation();
@@ -96,6 +100,7 @@ std::string ViolationFeedbackText(const ViolationFeedback& feedback) {
 void AddViolationFeedback(const ViolationFeedback& feedback, Json* json) {
   Json& violation = *json;
   const auto& mark = feedback.mark;
+  // The keys are there in any case, with null where nobody has said anything.
   violation["marked_by"] = mark ? TextOrNull(mark->by()) : Json();
   violation["marked_at"] = mark ? TimeOrNull(mark->since_unix_ns()) : Json();
   violation["marked_through"] = mark ? Json(mark->through()) : Json();
@@ -105,6 +110,8 @@ void AddViolationFeedback(const ViolationFeedback& feedback, Json* json) {
 
 std::string MarkReplyText(const v1::MarkViolationReply& reply,
                           bool taken_back) {
+  // The violation that was named comes first. There is one at least: where
+  // there is none to take back, the daemon answers with an error.
   const v1::Mark& named = reply.marks(0);
   std::string text =
       taken_back
@@ -118,6 +125,8 @@ std::string MarkReplyText(const v1::MarkViolationReply& reply,
                     " of its incident");
   }
   text += "\n";
+  // A mark on the lead does not replace one that somebody gave another
+  // violation by itself.
   if (reply.kept() > 0) {
     absl::StrAppend(&text, Counted(reply.kept(), "violation"),
                     reply.kept() == 1 ? " keeps the mark" : " keep the marks",
@@ -193,6 +202,8 @@ std::string SetReviewText(const v1::SetReview& review) {
         &text, Counted(review.disabled(), "rule"), " that would be listed ",
         review.disabled() == 1 ? "is" : "are", " already disabled\n");
   }
+  // The bounds that no rule has passed are part of the answer, so that it is
+  // not taken for a failure.
   if (review.rules().empty()) {
     absl::StrAppend(
         &text, "no rule",
@@ -202,6 +213,7 @@ std::string SetReviewText(const v1::SetReview& review) {
         absl::StrFormat("%g%%", 100 * review.max_share()),
         " of the healthy runs that decided it\n");
   }
+  // Each with a command that can be copied: the review itself changes nothing.
   for (const v1::RuleRecord& record : review.rules()) {
     absl::StrAppend(&text, "\nrule ", OneLine(record.rule()), ": ",
                     OneLine(record.text()), "\n    ", RecordText(record),
@@ -235,6 +247,9 @@ Json SetReviewJson(const v1::SetReview& review) {
 
 std::string AlertCallsText(const v1::AlertCalls& calls) {
   if (!calls.configured()) return "";
+  // The daemon's words for what counts as a healthy run stand first: the
+  // numbers below depend on it.
+  // Held back are incidents beyond the daemon's bound of starts an hour.
   std::string text = absl::StrCat("on alert: the command was started for ",
                                   Counted(calls.started(), "incident"),
                                   ", held back for ", calls.held_back(),

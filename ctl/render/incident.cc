@@ -32,6 +32,7 @@ class Tree {
     const auto lead =
         std::find_if(violations.begin(), violations.end(),
                      [](const v1::Violation* v) { return Leads(*v); });
+    // The lead may be silenced, or not of the list that is shown.
     root_ = lead == violations.end() ? violations.front() : *lead;
     std::set<std::string> there;
     // All ids before any is placed: a cause may come behind what follows from
@@ -145,6 +146,7 @@ size_t CountAlertIncidents(const std::vector<Incident>& incidents) {
 std::string CountedIncidents(const std::vector<Incident>& incidents) {
   const size_t alerts = CountAlertIncidents(incidents);
   const size_t advice = incidents.size() - alerts;
+  // Advice alone is not an incident for people.
   std::string text = alerts == 0 ? "no incident" : Counted(alerts, "incident");
   if (advice > 0) {
     absl::StrAppend(&text, ", ", Counted(advice, "piece"), " of advice");
@@ -154,6 +156,7 @@ std::string CountedIncidents(const std::vector<Incident>& incidents) {
 
 std::string OthersText(const Incident& incident) {
   std::string text;
+  // The bound is on what stands below the lead.
   const size_t shown = std::min(incident.members.size(), kMaxConsequences + 1);
   for (size_t i = 1; i < shown; ++i) {
     // What follows stands before what was found beside it, so each heading

@@ -7,6 +7,8 @@
 namespace traincheck::ctl {
 namespace {
 
+// The message is one of checks, where its number counts rules. Here it counts
+// hypotheses that were not kept.
 Json DroppedJson(const v1::UnknownReason& dropped) {
   Json json;
   json["reason"] = dropped.reason();

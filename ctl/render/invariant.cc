@@ -17,6 +17,8 @@ Json Definition(const v1::Invariant& invariant) {
   return json.is_discarded() ? Json() : json;
 }
 
+// The message has no grade: it is a note in the origin of the rule. A rule
+// without notes is an alert.
 const char* GradeOf(const v1::Invariant& invariant) {
   const Json definition = Definition(invariant);
   if (!definition.is_object() || !definition.contains("origin")) return kAlert;

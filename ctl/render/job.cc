@@ -38,6 +38,7 @@ Json JobRowJson(const v1::Job& job) {
   json["queued"] = TimeOrNull(job.queued_unix_ns());
   json["started"] = TimeOrNull(job.started_unix_ns());
   json["ended"] = TimeOrNull(job.ended_unix_ns());
+  // Null until there is a result.
   json["invariants"] =
       job.has_result() ? Json(job.result().invariants()) : Json();
   json["peak_bytes"] = job.peak_bytes() > 0 ? Json(job.peak_bytes()) : Json();
@@ -76,6 +77,7 @@ Json JobDetailJson(const v1::Job& job) {
   return json;
 }
 
+// A script that reads what `infer` prints finds its keys here as well.
 Json DetachedJobJson(const v1::Job& job) {
   Json json;
   json["job"] = job.id();
@@ -99,6 +101,8 @@ std::string JobsTable(const std::vector<v1::Job>& jobs) {
          Percent(job), Invariants(job), PeakMiB(job),
          TimeOrUnknown(job.queued_unix_ns()),
          TimeOrUnknown(job.ended_unix_ns()),
+         // One column for both: a job that failed has a reason, one that runs a
+         // stage.
          TextOrUnknown(job.reason().empty() ? job.stage() : job.reason())});
   }
   return table.Render(StdoutColumns());

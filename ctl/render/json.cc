@@ -6,6 +6,7 @@ namespace traincheck::ctl {
 namespace {
 
 // Text that is no UTF-8 must not end in an exception.
+// Names in a training may be any bytes.
 constexpr auto kReplace = Json::error_handler_t::replace;
 
 }  // namespace

@@ -11,6 +11,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// A rule with all that was found of it.
 struct Case {
   std::string family;
   std::string text;  // of the rule
@@ -45,6 +46,7 @@ std::string Attribute(const char* name, const std::string& value) {
 
 std::string FindingXml(const v1::Violation& finding) {
   const std::string detail = XmlEscape(ViolationDetailText(finding));
+  // Advice must not make a build fail.
   if (IsAdvice(finding)) {
     return absl::StrCat("      <system-out>", detail, "</system-out>\n");
   }
@@ -82,6 +84,7 @@ std::string ProbeXml(const ProbedFunction& function) {
                           Attribute("type", "probe"), ">",
                           XmlEscape(ProbeFix()),
                           "</failure>\n    </testcase>\n");
+    // Skipped and not passed: nothing was decided.
     case ProbeOutcome::kNotCompared:
       return absl::StrCat(head, ">\n      <skipped",
                           Attribute("message", function.reason),

@@ -42,6 +42,7 @@ std::string KindName(v1::ProcessKind kind) {
   }
 }
 
+// For words with a regular plural.
 std::string Counted(uint64_t count, const std::string& what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
@@ -58,6 +59,7 @@ std::string TimeOrUnknown(uint64_t unix_ns) {
   return unix_ns == 0 ? kUnknown : Rfc3339(unix_ns);
 }
 
+// Neighbours become a range, so that a thousand ranks fit into a cell.
 std::string RankList(const std::vector<int32_t>& ranks) {
   std::string list;
   for (size_t i = 0; i < ranks.size();) {

@@ -56,6 +56,7 @@ std::string Summary(const OfflineCheck& check) {
   for (const auto& [relation, counts] : relations) {
     table.AddRow(Cells(relation, counts));
   }
+  // One relation is its own sum.
   if (relations.size() > 1) table.AddRow(Cells("all", CountLines(check)));
   return table.Render();
 }
@@ -66,6 +67,8 @@ std::string Where(const TracePlace& place) {
       place.pid, place.step.empty() ? "" : absl::StrCat(", step ", place.step));
 }
 
+// Each failed line with the first place at which it fails, where TrainCheck
+// stops.
 std::string Failed(const OfflineCheck& check) {
   std::string text;
   for (const JudgedLine& line : check.lines) {
@@ -103,6 +106,8 @@ std::string NotCheckable(const OfflineCheck& check) {
   return text;
 }
 
+// With process, thread and time as the trace has them, so that the line can be
+// found again in TrainCheck's own files.
 Json PlaceJson(const TracePlace& place) {
   Json json;
   json["file"] = place.file;
@@ -151,6 +156,8 @@ LineCounts CountLines(const OfflineCheck& check) {
   return counts;
 }
 
+// A trace that TrainCheck refuses needs no line of its own: all lines of the
+// file are not checkable for that reason.
 std::string OfflineCheckText(const OfflineCheckResult& result) {
   const OfflineCheck& check = result.check;
   return absl::StrCat("trace        ", OneLine(result.trace), ", ",

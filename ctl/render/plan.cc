@@ -62,6 +62,7 @@ std::string RunPlanText(const v1::RunPlan& plan) {
                {"ATTEMPT", Align::kRight},
                {"VERSION", Align::kRight},
                {"AFTER STEP", Align::kRight}});
+  // Ranks take a version over one by one, each when it comes to the step.
   for (const v1::RankPlan& rank : plan.ranks()) {
     ranks.AddRow({std::to_string(rank.rank()), std::to_string(rank.attempt()),
                   std::to_string(rank.version()),

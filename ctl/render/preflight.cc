@@ -20,6 +20,8 @@ struct Stage {
   std::vector<const char*> words;
 };
 
+// The texts of rules are searched, because a rule does not say at which stage
+// it is decided. A test holds these words against the rules (WordsOfStages).
 const std::vector<Stage>& Stages() {
   static const auto* const stages = new std::vector<Stage>{
       {"evaluation", {"in evaluation mode is"}},
@@ -38,12 +40,14 @@ bool IsAbout(const v1::InvariantVerdict& verdict, const Stage& stage) {
 
 std::string Line(const std::string& title, const std::string& text) {
   std::string line = title;
+  // Texts begin in column 13; a longer title keeps one space.
   line.resize(std::max<size_t>(line.size() + 1, 13), ' ');
   return absl::StrCat(line, OneLine(text), "\n");
 }
 
 std::string StepsText(const v1::Run& run) {
   if (!run.has_last_step()) return "no step was closed";
+  // Steps count from 0.
   std::string text = Counted(run.last_step() + 1, "step");
   if (run.world() > 1) {
     absl::StrAppend(&text, " of ", Counted(run.world(), "rank"));
@@ -58,6 +62,8 @@ std::string FamiliesText(const PreflightReport& report) {
     auto& [decided, all] =
         counts[FamilyOf(report, verdict.invariant_id(), verdict.relation())];
     decided += IsDecided(verdict);
+    // A rule without occasion says nothing of how well the training was
+    // checked.
     all += verdict.verdict() != v1::VERDICT_NO_OCCASION;
   }
   std::vector<std::string> texts;
@@ -128,6 +134,8 @@ std::string FoundText(const PreflightReport& report) {
   return Line("found", found.empty() ? "nothing" : absl::StrJoin(found, ", "));
 }
 
+// Functions that could not be compared stand here with the reason; those that
+// differ are shown as violations.
 std::string ProbedText(const PreflightReport& report) {
   if (!report.probed) return "";
   std::string text = Line("probed", ProbesText(*report.probed));
@@ -139,6 +147,7 @@ std::string ProbedText(const PreflightReport& report) {
   return text;
 }
 
+// In the form of a rule's violation: it fails the preflight like one.
 std::string WrongBackwardsText(const PreflightReport& report) {
   std::string text;
   if (!report.probed) return text;
@@ -161,6 +170,7 @@ void AlertsFirst(std::vector<v1::Violation>* findings) {
 }
 
 bool IsDecided(const v1::InvariantVerdict& verdict) {
+  // A rule that is decided in some windows counts.
   return verdict.verdict() == v1::VERDICT_PASS ||
          verdict.verdict() == v1::VERDICT_PARTLY ||
          verdict.verdict() == v1::VERDICT_VIOLATED;
@@ -203,6 +213,8 @@ Json PreflightJson(const PreflightReport& report) {
   json["incidents"] = ArrayOf(IncidentsOf(report.findings), IncidentJson);
   json["not_reached"] = ArrayOf(NotReached(report));
   json["left_out"] = ArrayOf(report.left_out);
+  // The key is absent without --probe: an empty list says that no function was
+  // found.
   if (report.probed) json["probed"] = ArrayOf(*report.probed, ProbeJson);
   return json;
 }

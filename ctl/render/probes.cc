@@ -17,6 +17,8 @@ namespace {
 constexpr std::array<const char*, 4> kOutcomes = {"equal", "on purpose",
                                                   "not compared", "differs"};
 
+// The training's own processes write the file, so nothing in a line is taken
+// for granted.
 std::optional<ProbedFunction> FunctionOf(const Json& json) {
   if (!json.is_object() || !json.contains("function")) return std::nullopt;
   const auto text = [&json](const char* key) {
@@ -100,6 +102,7 @@ std::string ProbesText(const std::vector<ProbedFunction>& functions) {
   if (functions.empty()) {
     return "no function with a backward of its own was called with gradients";
   }
+  // By outcome, in the order of ProbeOutcome, which kWords has as well.
   std::array<size_t, kOutcomes.size()> counts{};
   for (const ProbedFunction& one : functions) {
     ++counts[static_cast<size_t>(one.outcome)];

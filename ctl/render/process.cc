@@ -13,15 +13,19 @@
 namespace traincheck::ctl {
 namespace {
 
+// Not a state of the protocol: no process has taken the place.
 constexpr char kMissing[] = "missing";
 constexpr char kMissingReason[] =
     "nothing heard: not started yet, started without the agent (doctor says "
     "why on its host), or its relay is gone";
 
+// Null and not 0 where nobody knows, as after a process has died together with
+// its relay.
 Json LostOf(const v1::Process& process) {
   return process.has_lost() ? Json(process.lost()) : Json();
 }
 
+// By ring, because a thread has one: it shows which of them dropped records.
 Json RingJson(const v1::RingAccount& ring) {
   Json json;
   json["ring"] = ring.ring();
@@ -137,6 +141,7 @@ Json ProcessJson(const v1::Process& process) {
   json["pid"] = identity.pid();
   json["host"] = TextOrNull(identity.host());
   json["kind"] = TextOrNull(KindName(identity.kind()));
+  // 0 is a worker's number, so other processes have null.
   json["worker_id"] = identity.kind() == v1::PROCESS_KIND_WORKER
                           ? Json(identity.worker_id())
                           : Json();
@@ -160,6 +165,8 @@ std::vector<v1::Process> ByPlace(const v1::Run& run) {
   std::vector<v1::Process> processes(run.processes().begin(),
                                      run.processes().end());
   const auto place = [](const v1::Process& process) {
+    // False sorts before true: processes without a rank are the last of their
+    // attempt.
     return std::tuple(process.attempt(), !process.has_rank(), process.rank(),
                       process.identity().owner_pid(),
                       process.identity().worker_id());
@@ -205,6 +212,7 @@ std::string RanksText(const v1::Run& run) {
                     place.process != nullptr
                         ? WhoAndWhy(*place.process)
                         : absl::StrCat(kMissing, " (", kMissingReason, ")\n"));
+    // Two processes with one rank may be two trainings under one run id.
     for (const v1::Process* other : place.others) {
       absl::StrAppend(&text, "  also rank ", place.rank, ": ",
                       WhoAndWhy(*other));

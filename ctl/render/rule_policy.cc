@@ -15,6 +15,7 @@ Json DeletedSetJson(const v1::DeleteSetReply& deleted) {
   return json;
 }
 
+// The versions are named, because a name without one deletes all of them.
 std::string DeletedSetText(const v1::DeleteSetReply& deleted) {
   return absl::StrCat("deleted set ", OneLine(deleted.name()), ", version",
                       deleted.versions_size() == 1 ? " " : "s ",
@@ -49,6 +50,7 @@ Json DeploymentJson(const v1::Deployment& deployment) {
 
 std::string DeploymentText(const v1::Deployment& deployment) {
   const std::string experiment = OneLine(deployment.experiment());
+  // The answer to `sets withdraw`.
   if (deployment.sets().empty()) {
     return absl::StrCat("nothing is deployed for experiment ", experiment,
                         "\n");

@@ -20,6 +20,7 @@ Json UnknownJson(const v1::UnknownReason& unknown) {
   return json;
 }
 
+// A rank of the world of which the daemon has no process, and why it thinks so.
 Json MissingJson(const v1::MissingRank& missing) {
   Json json;
   json["attempt"] = missing.attempt();
@@ -74,11 +75,15 @@ Json CheckJson(const v1::CheckProgress& check) {
 }
 
 std::string CheckText(const v1::CheckProgress& check) {
+  // The numbers of a check that failed would read like those of one that
+  // passed.
   if (!check.error().empty()) return "not checked: " + check.error();
   std::string text =
       absl::StrCat(check.violated(), " violated, ", check.decided(), "/",
                    RulesWithOccasion(check), " decided, ", check.no_occasion(),
                    " without occasion, ", check.not_applied(), " not applied",
+                   // Finished: nothing more can come. Up to date: what has
+                   // arrived is judged.
                    check.finished()    ? ", finished"
                    : check.caught_up() ? ", up to date"
                                        : ", catching up");
@@ -104,6 +109,7 @@ Json RunRowJson(const v1::Run& run) {
   json["started"] = TimeOrNull(run.started_unix_ns());
   json["ended"] = TimeOrNull(run.ended_unix_ns());
   json["attempts"] = run.attempts();
+  // 0: no process has named a size.
   json["world"] = run.world() == 0 ? Json() : Json(run.world());
   json["first_step"] = run.has_first_step() ? Json(run.first_step()) : Json();
   json["last_step"] = run.has_last_step() ? Json(run.last_step()) : Json();
@@ -163,6 +169,7 @@ std::string RunDetailText(const v1::Run& run) {
       "\nsteps        ", Steps(run), "\nrecords      ", run.records(),
       " (dropped ", run.dropped(), ", lost ", run.lost(), ")\nstored       ",
       run.stored_bytes(), " bytes", MissingText(run));
+  // Empty: the run belongs to the administrators, as all do without tokens.
   if (!run.owner().empty()) {
     absl::StrAppend(&text, "\nowner        ", OneLine(run.owner()));
   }
@@ -170,6 +177,7 @@ std::string RunDetailText(const v1::Run& run) {
     absl::StrAppend(&text, "\nquarantined  ", run.quarantined_batches(),
                     " batches that could not be decoded");
   }
+  // Deletion outweighs the wish to keep the run: there is nothing left to keep.
   if (run.records_deleted_unix_ns() != 0) {
     absl::StrAppend(&text, "\nretention    deleted the records ",
                     TimeOrUnknown(run.records_deleted_unix_ns()));

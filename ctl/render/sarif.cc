@@ -19,6 +19,7 @@ namespace {
 
 constexpr char kSchema[] = "https://json.schemastore.org/sarif-2.1.0.json";
 
+// SARIF wraps every text in an object.
 Json TextOf(const std::string& text) {
   Json json;
   json["text"] = text;
@@ -27,6 +28,7 @@ Json TextOf(const std::string& text) {
 
 // A path as a reference to a file; what a URI may not hold is encoded.
 std::string UriOf(absl::string_view path) {
+  // A relative path stays one: code review looks for it in the repository.
   std::string uri = path[0] == '/' ? "file://" : "";
   for (const char c : path) {
     if (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
@@ -41,6 +43,7 @@ std::string UriOf(absl::string_view path) {
 
 // None for a site that is no "file:line".
 std::optional<Json> Location(const std::string& site) {
+  // The last colon, because a path may have some, too.
   const size_t colon = site.rfind(':');
   int32_t line = 0;
   if (colon == std::string::npos || colon == 0 ||
@@ -65,6 +68,8 @@ Json Rule(const v1::Violation& finding) {
   return json;
 }
 
+// What was seen and what to do are part of the message, which every viewer
+// shows.
 std::string Message(const v1::Violation& finding) {
   std::string text = ViolationHeadline(finding);
   if (!finding.seen().empty())
@@ -117,6 +122,7 @@ Json ProbeResult(const ProbedFunction& function, size_t rule_index) {
 
 Json SarifReport(const PreflightReport& report) {
   Json rules = Json::array(), results = Json::array();
+  // A rule is listed once, and its results name it by this index.
   std::map<std::string, size_t> indices;
   for (const v1::Violation& finding : report.findings) {
     const auto [index, is_new] =
@@ -137,6 +143,7 @@ Json SarifReport(const PreflightReport& report) {
   driver["name"] = "traincheckctl preflight";
   driver["version"] = kVersion;
   driver["rules"] = std::move(rules);
+  // Sets several preflights of one commit apart.
   run["automationDetails"]["id"] = report.run.id();
   run["results"] = std::move(results);
   Json json;

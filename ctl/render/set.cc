@@ -15,6 +15,7 @@ Json SetRowJson(const v1::SetSummary& set) {
   json["version"] = set.version();
   json["invariants"] = set.invariants();
   json["created"] = TimeOrNull(set.created_unix_ns());
+  // The runs that the set was learned from; none for one that was imported.
   json["runs"] = ArrayOf(set.runs());
   json["owner"] = TextOrNull(set.owner());
   return json;

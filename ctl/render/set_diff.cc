@@ -9,6 +9,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// Sorted by id, so that two sets always give the same text.
 std::map<std::string, const v1::Invariant*> ById(const v1::SetDetail& set) {
   std::map<std::string, const v1::Invariant*> by_id;
   for (const v1::Invariant& invariant : set.invariants()) {

@@ -16,6 +16,7 @@ Json LiveRunJson(const v1::Run& run) {
   return json;
 }
 
+// Powers of ten, as disks are labelled.
 std::string Megabytes(uint64_t bytes) {
   return absl::StrCat(bytes / 1'000'000, " MB");
 }
@@ -61,6 +62,7 @@ std::string StatusText(const v1::ServerStatus& status) {
                     NumberOrUnknown(run.has_last_step(), run.last_step()),
                     ", world ", NumberOrUnknown(run.world() != 0, run.world()),
                     "\n", RanksText(run));
+    // Said while the run goes on, when something can still be done about it.
     if (!run.check().error().empty()) {
       absl::StrAppend(&text, "  not checked: ", OneLine(run.check().error()),
                       "\n");

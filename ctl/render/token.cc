@@ -10,6 +10,7 @@ namespace traincheck::ctl {
 namespace {
 
 std::string RoleText(const v1::Token& token) {
+  // ROLE_VIEWER is shown as "viewer", the word that token create takes.
   constexpr size_t kPrefix = sizeof "ROLE_" - 1;
   // "" for a role that a newer daemon has.
   const std::string name = v1::Role_Name(token.role());
@@ -17,6 +18,7 @@ std::string RoleText(const v1::Token& token) {
                                : absl::AsciiStrToLower(name.substr(kPrefix));
 }
 
+// By this host's clock; the daemon refuses by its own.
 bool HasExpired(const v1::Token& token) {
   return token.expires_unix_ns() != 0 && token.expires_unix_ns() <= NowUnixNs();
 }

@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kMaxSkippedShown = 20;
 
+// Open calls are those of which the trace has no end.
 std::string Processes(const TraceImport& import) {
   Table table({{"PID", Align::kRight},
                {"KIND"},
@@ -31,6 +32,7 @@ std::string Processes(const TraceImport& import) {
 std::string Skipped(const TraceImport& import) {
   if (import.skipped.empty()) return "";
   Table table({{"SKIPPED IN"}, {"LINE", Align::kRight}, {"BECAUSE"}});
+  // Enough to see what is wrong with a file; JSON has all of them.
   const size_t shown = std::min(import.skipped.size(), kMaxSkippedShown);
   for (size_t i = 0; i < shown; ++i) {
     const SkippedLine& line = import.skipped[i];
@@ -73,6 +75,8 @@ std::string TraceImportText(const TraceImport& import) {
       "\nlines        ", import.lines, ", imported ", import.imported(),
       ", skipped ", import.skipped.size(), "\nrecords      ", import.records,
       "\n\n", Processes(import), Skipped(import));
+  // Not an error: the lines were imported, and records have no place for these
+  // parts of them.
   if (!import.left_out.empty()) {
     Table table({{"HAS NO PLACE IN RECORDS"}, {"TIMES", Align::kRight}});
     for (const auto& [name, times] : import.left_out) {

@@ -58,6 +58,8 @@ void AppendExpected(const v1::Violation& violation, std::string* text) {
   }
 }
 
+// `run` prints its blocks between the lines of a training, so they are cut, and
+// the last line says where the rest is.
 void AppendEvidence(const v1::Violation& violation, bool whole,
                     std::string* text) {
   const int all = violation.evidence_size();
@@ -89,6 +91,8 @@ std::string What(const v1::Violation& violation) {
 // Is this the line of the call that made it what it is, and not the line where
 // that was seen?
 bool IsWritten(const v1::Violation& violation, const std::string& site) {
+  // On these two rungs the sites are those of the calls that wrote what
+  // differs.
   if (violation.relation() == kComparison) {
     return violation.rung() == "gradient" || violation.rung() == "replicas";
   }
@@ -176,6 +180,7 @@ std::string RecordText(const v1::Violation& violation) {
              &text);
   AppendLine("ranks", Ranks(violation), &text);
   AppendLine("steps", Steps(violation), &text);
+  // A window is one occasion at which the rule was judged.
   AppendLine("count", absl::StrCat(violation.count(), " windows"), &text);
   AppendLine("status", violation.status(), &text);
   AppendLine("grade", GradeOf(violation), &text);
@@ -259,6 +264,7 @@ Json IncidentJson(const Incident& incident) {
 }
 
 std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
+  // Most lists have no marks, and a column of dashes would take their place.
   const bool marks =
       std::any_of(violations.begin(), violations.end(), IsMarked);
   std::vector<Column> columns = {{"ID"},
@@ -272,6 +278,7 @@ std::string ViolationsTable(const std::vector<v1::Violation>& violations) {
                                  {"RELATION"},
                                  {"SITE"},
                                  {"WHAT"}};
+  // Behind GRADE, and so in the rows below.
   if (marks) columns.insert(columns.begin() + 4, {"MARK"});
   Table table(columns);
   for (const Incident& incident : IncidentsOf(violations)) {
@@ -335,6 +342,7 @@ std::string ViolationLine(const v1::Violation& violation) {
 }
 
 std::string ViolationBlock(const v1::Violation& violation) {
+  // An incident of one, so that both kinds of blocks read alike.
   return IncidentBlock({.members = {{violation}}});
 }
 

@@ -32,6 +32,7 @@ std::string StepsText(const v1::ZoomReport& report) {
 std::string HeadText(const v1::ZoomReport& report) {
   std::string text = absl::StrCat("    a closer look, plan version ",
                                   report.plan_version(), ": ");
+  // Nothing was recorded in full, and this is the reason.
   if (!report.unavailable().empty()) {
     return absl::StrCat(text, OneLine(report.unavailable()), "\n");
   }
@@ -56,9 +57,11 @@ std::string ObservationText(const v1::ZoomObservation& observation) {
 }  // namespace
 
 std::string ZoomText(const v1::ZoomReport& report) {
+  // Nobody has asked the ranks for more about this incident.
   if (report.plan_version() == 0) return "";
   std::string text = HeadText(report);
   for (const v1::ZoomedRank& rank : report.ranks()) {
+    // Where records of a rank are missing, what was observed may not be all.
     if (rank.missing().empty()) continue;
     absl::StrAppend(&text, "      - records of rank ", rank.rank(),
                     " are missing: ", OneLine(rank.missing()), "\n");
