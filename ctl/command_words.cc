@@ -121,6 +121,7 @@ const CLI::App& ParsedCommand(const CLI::App& app) {
   return given.empty() ? app : ParsedCommand(*given[0]);
 }
 
+// The parser's own message names the word and no option that was meant.
 std::string UnknownOption(const CLI::App& command, const std::string& word) {
   std::vector<std::string> names;
   // Global options may stand behind a command's name, so those of the commands
@@ -172,6 +173,7 @@ std::string WhatIsWrongWithCommand(const CLI::App& app, const Words& words,
       if (TakesNextWord(command, word)) ++i;
       continue;
     }
+    // A group only holds commands; a word behind it must be one of them.
     const bool group = command->get_require_subcommand_min() > 0;
     if (!group && TakesCommandLine(*command) && !has_dashes) {
       return NoDashes(*command, words, i);

@@ -29,6 +29,8 @@ constexpr absl::Duration kAuthorityLifetime = absl::Hours(24 * 3650);
 constexpr int kDefaultDays = 365;
 constexpr int kMaxDays = 3650;
 
+// What the user asks for. All four files lie in one folder, under fixed names
+// by which renew finds them again.
 struct CertsOptions {
   std::string folder = ".";
   std::vector<std::string> hosts;
@@ -93,6 +95,7 @@ absl::Status Renew(const CertsOptions& options) {
   if (!ca_key.ok()) return ca_key.status();
   const auto ca = ReadInputFile(options.Path("ca.pem"));
   if (!ca.ok()) return ca.status();
+  // The authority signs a new certificate for the old key of the server.
   const auto key = ReadPrivateFile(options.Path("server.key"));
   if (!key.ok()) return key.status();
   std::vector<std::string> hosts = options.hosts;
@@ -128,6 +131,7 @@ absl::Status Show(const Context& context, const CertsOptions& options) {
     std::cout << PrettyJson(json) << std::flush;
     return absl::OkStatus();
   }
+  // Lines that people copy: each file with the program that it is for.
   std::cout << options.Path("server.pem") << " for "
             << absl::StrJoin(facts->hosts, ", ") << " until " << ends << "\n"
             << "on the daemon's host: traincheckd --tls-cert "

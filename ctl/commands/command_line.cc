@@ -68,6 +68,8 @@ void AddOptions(CLI::App* app, Context* context) {
   app->set_version_flag("--version", absl::StrCat("traincheckctl ", kVersion));
 }
 
+// Every command leaves its work in *action, so that nothing runs before the
+// whole command line is known to be right.
 void AddCommands(CLI::App* app, const Context* context, Action* action) {
   for (const Command& command : kCommands) {
     command.add(app->add_subcommand(command.name, command.description), context,
@@ -108,6 +110,8 @@ int Execute(const CLI::App& app, const Context& context, const Action& action) {
     Complain("only \"run\" and \"preflight\" take a command after \"--\"");
     return kExitUsage;
   }
+  // By way of the environment: clients here, the relay and the training all
+  // read the two files' names from there.
   const ClientFiles files = {context.tls_ca, context.token_file};
   Pass("TRAINCHECK_TLS_CA", files.tls_ca);
   Pass("TRAINCHECK_TOKEN_FILE", files.token);

@@ -128,6 +128,7 @@ void AddPlaces(const CLI::App& app, const std::string& path,
   }
 }
 
+// The one description of the commands from which all three scripts are made.
 std::vector<Place> PlacesOf(const CLI::App& root) {
   std::vector<Place> places;
   AddPlaces(root, "", &places);
@@ -143,6 +144,7 @@ std::string Paths(const std::vector<Place>& places, const char* separator) {
   return absl::StrJoin(paths, separator);
 }
 
+// In one pass, so that what is put in is not searched for further names.
 std::string Fill(const char* script, const CLI::App& root,
                  const std::string& paths, const std::string& candidates) {
   return absl::StrReplaceAll(script, {{"@NAME@", root.get_name()},

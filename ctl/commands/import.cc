@@ -63,6 +63,8 @@ v1::Hello HelloOf(const ImportedProcess& process) {
   return hello;
 }
 
+// What the goodbye of a relay says of each ring: by it the daemon knows whether
+// it has everything.
 std::vector<v1::RingReport> ReportsOf(const ProcessReport& report) {
   std::vector<v1::RingReport> rings;
   for (const auto& [number, totals] : report.rings) {
@@ -98,6 +100,9 @@ void Book(const ImportedProcess& identity, const TraceProcess& process,
 
 // Brings a folder to the daemon; status() is its answer, or what is wrong with
 // the folder.
+// The order of the steps matters: the folder is read and the run's id is looked
+// up before a single record is sent, because records that are stored can only
+// be deleted together with the run.
 class Importer {
  public:
   Importer(const Context& context, const Options& options)
@@ -194,6 +199,8 @@ class Importer {
     absl::Status sent = delivery->Begin(HelloOf(identity));
     if (!sent.ok()) return Fail(sent);
     begun_ = true;
+    // Batches are sent while the lines are converted, so that memory does not
+    // grow with the trace.
     const absl::StatusOr<ProcessReport> report = ConvertProcess(
         folder, process, identity, [&](const StoredBatch& batch) {
           sent = delivery->Send(batch);
@@ -223,6 +230,7 @@ class Importer {
   const Context& context_;
   const Options& options_;
   TraceImport import_;
+  // Decides whether a failure leaves a part of the run behind.
   bool begun_ = false;  // the daemon has something of the run
 };
 

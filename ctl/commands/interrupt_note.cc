@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kKilledBySignal = 128;
 
+// Ctrl-C, and what a scheduler sends to end a job.
 sigset_t Signals() {
   sigset_t signals;
   sigemptyset(&signals);

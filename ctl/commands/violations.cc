@@ -161,6 +161,8 @@ absl::StatusOr<Confidence> FindConfidence(Client& client,
   return confidence;
 }
 
+// Several calls, one after the other: each asks for something about the lead,
+// which the first one finds.
 absl::StatusOr<Shown> FindShown(Client& client, const std::string& id) {
   auto incident = FindIncident(client, id);
   if (!incident.ok()) return incident.status();
@@ -243,6 +245,8 @@ class Watcher {
   }
 
   // What there is already: printed as far as it is asked for.
+  // Also where nothing of it is printed: what is noted here is not new when the
+  // stream repeats it.
   void ShowBefore(const Violations& before) {
     // No violation is that late, so none is printed.
     const uint64_t never = std::numeric_limits<uint64_t>::max();
@@ -286,6 +290,8 @@ class Watcher {
     std::cout << std::flush;
   }
 
+  // For people one line stands for an incident, the lead's; scripts get each
+  // violation.
   bool IsShown(const v1::Violation& violation) const {
     return !IsSilenced(violation) && (context_.json() || Leads(violation));
   }

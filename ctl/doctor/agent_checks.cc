@@ -152,6 +152,7 @@ Finding TorchFinding(const nlohmann::json& facts, const std::string& said) {
           "of one version in one folder"};
 }
 
+// The trial has no server, so a relay that works leaves a spool file behind.
 Finding RelayFinding(bool spooled, const std::string& said) {
   if (spooled) {
     // A relay that complains and keeps records works, with a limit.
@@ -178,6 +179,8 @@ Finding CheckAgentFiles(const std::string& library) {
   return {"agent files", Health::kOk, folder.string(), ""};
 }
 
+// One trial answers three questions: does the library get into the process,
+// does the agent go on with this torch, and does a relay keep what is recorded?
 std::vector<Finding> CheckPython(const std::string& library,
                                  const std::string& python) {
   const TrialFolder spool;

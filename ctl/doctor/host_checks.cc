@@ -58,6 +58,8 @@ std::filesystem::path Existing(std::filesystem::path folder) {
 }
 
 // "": a relay would spool there.
+// The same conditions under which a relay passes a place over, so that doctor
+// names the folder that relays take.
 std::string WhatIsWrongWith(const SpoolPlace& place) {
   struct stat status = {};
   if (place.kind == SpoolPlace::Kind::kTemporary) {

@@ -50,7 +50,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   return pointers;
 }
 
-// Returns an errno.
+// Returns an errno. posix_spawn and not fork: nothing of this program runs in
+// the child before exec.
 int Start(const std::vector<std::string>& command,
           const std::vector<std::string>& environment, const Pipe& out,
           const Pipe& err, pid_t* pid) {

@@ -37,6 +37,7 @@ void Say(const std::string& message) {
   WriteToStderr(absl::StrCat("traincheck: ", message, "\n"));
 }
 
+// Only text may be coloured: the other formats are read by programs.
 std::string Rendered(const PreflightReport& report, ReportFormat format) {
   switch (format) {
     case ReportFormat::kJson:
@@ -110,6 +111,8 @@ class PreflightRun {
     }
     if (!training_.Start()) return training_.exit_code();
     training_.Wait();
+    // While the client still reaches the daemon: a private one ends with this
+    // program.
     const PreflightReport report = Report();
     std::cout << Rendered(report, options_.format) << std::flush;
     return Judge(report);
@@ -153,6 +156,8 @@ class PreflightRun {
     return report;
   }
 
+  // Violations come from the live check and verdicts from a check of what is
+  // stored.
   void AddFindings(PreflightReport* report) {
     auto findings = client_.ListViolations(training_.run());
     if (findings.ok()) report->findings = *std::move(findings);
@@ -187,6 +192,8 @@ class PreflightRun {
   // A training that fails by itself gives the exit code: a gate on findings
   // must not hide that the script does not run. Where it was ended from here,
   // its code says nothing, and the findings decide.
+  // Three questions in this order: did the training fail by itself, was it
+  // ended from here, and if neither keeps us from judging, does the gate pass?
   int Judge(const PreflightReport& report) {
     const int code = training_.exit_code();
     if (overseer_.has_ended_it()) {

@@ -27,6 +27,8 @@ constexpr size_t kShownBytes = 2000;  // of its log
 constexpr int kCannotExecute = 127;
 
 // In its folder.
+// The daemon chooses its port, so its address is known only when it has written
+// it here.
 constexpr char kAddressFile[] = "address";
 constexpr char kLogFile[] = "traincheckd.log";
 
@@ -40,6 +42,8 @@ absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(
   if (!folder.ok()) return folder.status();
   std::unique_ptr<PrivateDaemon> daemon(new PrivateDaemon(*std::move(folder)));
   // Those of another daemon.
+  // For this program, too: its client speaks to the private daemon in plain
+  // text on loopback, and a token for another one must not reach it.
   unsetenv("TRAINCHECK_TLS_CA");
   unsetenv("TRAINCHECK_TOKEN_FILE");
   absl::Status status = daemon->Spawn(*program, signals);
@@ -80,6 +84,8 @@ absl::Status PrivateDaemon::Spawn(const std::string& program,
   _exit(kCannotExecute);
 }
 
+// By looking again and again: the daemon has no other way to say that it is
+// ready or has failed.
 absl::Status PrivateDaemon::WaitForAddress(const TrainingSignals& signals,
                                            int* ended_by) {
   const auto deadline = steady_clock::now() + kStartsWithin;

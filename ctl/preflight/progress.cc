@@ -76,6 +76,8 @@ void StopOverseer::Look(Time now) {
 
 int StopOverseer::SignalDue() {
   const Time now = dependencies_.now();
+  // After SIGTERM the ranks are asked about no more. A launcher that catches
+  // the signal gets SIGKILL, once.
   if (terminated_at_) {
     if (killed_at_ || now < *terminated_at_ + kDiesWithin) return 0;
     killed_at_ = now;
@@ -85,6 +87,8 @@ int StopOverseer::SignalDue() {
     next_look_ = now + kBetweenLooks;
     Look(now);
   }
+  // Two clocks: a launcher without ranks has nothing left to do, while ranks
+  // that are through may still save something.
   const bool is_due = (ended_ && now >= *ended_ + kEndsAfterRanks) ||
                       (reached_ && now >= *reached_ + kEndsAfterSteps);
   if (!is_due) return 0;

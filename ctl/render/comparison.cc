@@ -208,6 +208,8 @@ std::string NotComparedText(const v1::CompareRunsResult& result) {
   return text;
 }
 
+// Three outcomes: the first difference, equality in what was compared, or
+// nothing to compare.
 std::string VerdictText(const v1::CompareRunsResult& result) {
   std::string text;
   // Differences before the first step, such as another number of ranks, stand
@@ -270,6 +272,8 @@ Json ComparisonJson(const v1::CompareRunsResult& result) {
   return json;
 }
 
+// The verdict stands above the figures: what was compared qualifies it, and
+// what was not.
 std::string ComparisonText(const v1::CompareRunsResult& result) {
   return absl::StrCat("A              ", OneLine(result.run_a()), ", attempt ",
                       result.attempt_a(), "\nB              ",

@@ -186,6 +186,8 @@ std::string SilenceAddedText(const v1::Silence& silence) {
                       ": what it covers is recorded and alerts nobody\n");
 }
 
+// How many runs the review rests on, how many rules are off already, and then
+// each rule with what speaks against it.
 std::string SetReviewText(const v1::SetReview& review) {
   std::string text = absl::StrCat(
       OneLine(review.healthy()), "\n", Counted(review.healthy_runs(), "run"),

@@ -44,6 +44,8 @@ class Tree {
       if (violation == root_) continue;
       const bool known = there.count(violation->cause()) != 0 &&
                          violation->cause() != violation->id();
+      // A cause that is not among these violations explains nothing here, so
+      // what names it stands beside the lead.
       if (known) {
         below_[violation->cause()].push_back(violation);
       } else {
@@ -105,6 +107,8 @@ const char* IncidentGradeOf(const v1::Violation& violation) {
   return IsOfAlert(violation) ? kAlert : kAdvice;
 }
 
+// The server has decided which violations belong together; here they are only
+// put into an order.
 std::vector<Incident> IncidentsOf(
     const std::vector<v1::Violation>& violations) {
   // Numbers of groups instead of the groups themselves: incidents keep the

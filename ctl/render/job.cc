@@ -11,6 +11,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// Of the whole job, not of the stage that is named beside it.
 std::string Percent(const v1::Job& job) {
   return absl::StrFormat("%.0f%%", job.fraction() * 100);
 }

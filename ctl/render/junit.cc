@@ -98,6 +98,8 @@ std::string ProbeXml(const ProbedFunction& function) {
 
 }  // namespace
 
+// Test cases have the texts of rules as their names, which stay the same from
+// one preflight to the next.
 std::string JUnitReport(const PreflightReport& report) {
   const std::map<std::string, Case> cases = Cases(report);
   std::string body;

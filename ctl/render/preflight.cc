@@ -219,6 +219,8 @@ Json PreflightJson(const PreflightReport& report) {
   return json;
 }
 
+// Coverage before findings: whether "found nothing" means anything depends on
+// what was checked.
 std::string PreflightText(const PreflightReport& report) {
   const v1::Run& run = report.run;
   std::string text =

@@ -205,6 +205,8 @@ std::string ProcessesTable(const v1::Run& run) {
   return table.Render(StdoutColumns());
 }
 
+// Of the newest attempt: every rank with its holder, then others that claim its
+// place, then processes that train and have no rank yet.
 std::string RanksText(const v1::Run& run) {
   std::string text;
   for (const Place& place : Places(run)) {

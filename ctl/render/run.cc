@@ -156,6 +156,8 @@ std::string RunsTable(const std::vector<v1::Run>& runs) {
   return table.Render(StdoutColumns());
 }
 
+// Lines that most runs do not need (owner, quarantine, retention) are there
+// only if they say something.
 std::string RunDetailText(const v1::Run& run) {
   std::string text = absl::StrCat(
       "run          ", OneLine(run.id()), "\nexperiment   ",

@@ -80,6 +80,7 @@ std::string Message(const v1::Violation& finding) {
   return text;
 }
 
+// "note", the level below "warning", for what is only worth a look.
 Json Result(const v1::Violation& finding, size_t rule_index) {
   Json json;
   json["ruleId"] = finding.invariant_id();

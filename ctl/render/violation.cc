@@ -104,6 +104,8 @@ bool IsWritten(const v1::Violation& violation, const std::string& site) {
                      });
 }
 
+// The two kinds are shown under different titles: one line is to be mended, the
+// other is where the mistake was noticed.
 std::vector<std::string> Sites(const v1::Violation& violation, bool written) {
   std::vector<std::string> sites;
   for (const std::string& site : violation.sites()) {
@@ -131,6 +133,7 @@ void AppendSites(const v1::Violation& violation, bool whole,
 
 // "- " before what follows from another one, "+ " before what was found beside
 // the lead.
+// The tree of an incident within the last column of a table.
 std::string Indent(const IncidentMember& member) {
   if (member.depth == 0) return "";
   const bool follows = member.depth > 1 || !member.beside;
@@ -322,6 +325,8 @@ std::string IncidentText(const Incident& incident, const ShownBeside& beside) {
       RecordText(lead));
 }
 
+// With ranks and the first site: in lists the headline stands without the lines
+// below it.
 std::string ViolationHeadline(const v1::Violation& violation) {
   std::string line = absl::StrCat(
       What(violation), " (", violation.ranks_size() == 1 ? "rank " : "ranks ",

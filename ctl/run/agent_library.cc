@@ -53,6 +53,8 @@ absl::StatusOr<std::string> FindAgentLibrary() {
   return FindAgentFile(kLibrary);
 }
 
+// Tried on a program that can come to no harm: with a library that the loader
+// cannot load every process of the job would complain, or die.
 absl::Status TryPreload(const std::string& library) {
   if (library.find_first_of(": ") != std::string::npos) {
     return absl::InvalidArgumentError(

@@ -10,6 +10,8 @@
 
 namespace traincheck::ctl {
 
+// Called by ViolationPrinter, on the thread of the watch or on the main thread,
+// each time with the printer's lock held.
 absl::Status AlertCommand::Start(const v1::Violation& lead) {
   Reap();
   if (command_.empty()) return absl::OkStatus();

@@ -28,6 +28,8 @@ DrainResult Drain(const DrainOptions& options,
                   const DrainDependencies& dependencies) {
   const auto start = dependencies.now();
   DrainResult result;
+  // Each turn asks the server once. `limit` is set anew in each, because how
+  // long the wait is worthwhile depends on the last answer.
   for (;;) {
     absl::StatusOr<v1::Run> run = dependencies.get_run();
     result.status = run.status();

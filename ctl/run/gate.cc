@@ -51,6 +51,8 @@ std::string Missing(const GateOptions& options, const GateFindings& findings) {
 
 }  // namespace
 
+// `alerts` and not check.violated(): what is silenced, and advice, must not
+// fail a job.
 GateFindings FindingsOf(const v1::CheckProgress& check, size_t alerts) {
   return {
       alerts,

@@ -40,6 +40,7 @@ std::string SelectionInWords(const std::string& text) {
                                          without == 1 ? " rule" : " rules"));
 }
 
+// Said at the end of each run, so that nobody forgets what is not looked for.
 std::vector<std::string> LeftOutTexts(
     const std::string& text, const std::vector<SilencedRule>& silenced,
     const std::vector<v1::DisabledRule>& disabled) {

@@ -52,6 +52,9 @@ MonitoredTraining::MonitoredTraining(const TrainingRunOptions& options,
       run_(options.run.empty() ? FreshRunId(options) : options.run),
       exit_code_(kExitDone) {}
 
+// All that can be wrong is looked for before the training uses its machines:
+// server, sets, run id, agent. Only the plan, which is fetched last, may fail
+// without a consequence for the start.
 bool MonitoredTraining::Prepare() {
   // A reference run is checked against nothing, also where sets are deployed
   // for its experiment.
@@ -107,6 +110,8 @@ std::string MonitoredTraining::PlanOrWarning() {
   return "";
 }
 
+// Variables of a caller (preflight) stand behind those that every monitored
+// training gets.
 std::vector<std::string> MonitoredTraining::Environment() const {
   MonitoringOptions monitoring;
   monitoring.agent_library = library_;
@@ -147,6 +152,7 @@ void MonitoredTraining::Wait() {
   if (recorded()) drain_ = WaitForServer();
 }
 
+// Drain knows neither clock nor server nor signals; here it gets the real ones.
 DrainResult MonitoredTraining::WaitForServer() {
   return Drain({options_.drain_timeout, server_answered_},
                {[this] { return client_.GetRun(run_); },

@@ -43,6 +43,7 @@ std::vector<Variable> MonitoringVariables(const MonitoringOptions& options,
   }
   // What the file of settings says holds where a variable is absent, not where
   // it is empty.
+  // No value removes a variable, an empty one overrides the file.
   std::optional<std::string> none;
   if (!options.config.empty()) none = "";
   // The one asked for; the other one may be inherited from a job script.

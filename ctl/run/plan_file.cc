@@ -80,6 +80,8 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+// A file, because the agent reads it before the first call. From the server a
+// plan comes only after the first steps.
 absl::StatusOr<std::string> FetchPlanFile(Client* client,
                                           const std::string& set) {
   const auto plan = client->GetSetPlan(set);

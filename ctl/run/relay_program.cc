@@ -68,6 +68,7 @@ absl::StatusOr<ProgramResult> RunProgram(
   // stdout is the program's answer, which the caller parses; what it logs goes
   // to the user's terminal.
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  // Made before the spawn, because the child gets pointers into these texts.
   std::vector<std::string> environment = Environment(variables);
   pid_t pid = -1;
   const int error =

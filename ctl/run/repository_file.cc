@@ -84,6 +84,7 @@ bool IsId(const std::string& text) {
   });
 }
 
+// Both keys are needed, in any order.
 SilencedRule Silenced(const YAML::Node& node) {
   SilencedRule silenced;
   if (!node.IsMap()) Refuse(node, kForm);
@@ -120,6 +121,8 @@ std::vector<SilencedRule> AllSilenced(const YAML::Node& node) {
   return all;
 }
 
+// A key that is not known is an error: a mistyped one would leave rules of a
+// whole team unchecked.
 void Take(const YAML::Node& key_node, const YAML::Node& value,
           RepositoryFile* file) {
   const std::string key = Text(key_node, "a key");

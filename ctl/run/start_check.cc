@@ -107,6 +107,9 @@ absl::StatusOr<StartCheck> Ask(Client* client,
 
 }  // namespace
 
+// Three outcomes: the server agrees, the user's words are wrong and nothing
+// starts, or the server cannot be asked and the training starts without its
+// word.
 StartCheck CheckStart(Client* client, const StartCheckOptions& options) {
   absl::StatusOr<StartCheck> check = Ask(client, options);
   if (check.ok()) return *std::move(check);

@@ -104,6 +104,8 @@ absl::StatusOr<pid_t> StartTraining(const TrainingCommand& command,
   return absl::FailedPreconditionError(message);
 }
 
+// One loop for everything that may happen meanwhile: the end of the child,
+// signals to pass on, and what the overseer wants.
 int WaitForTraining(pid_t pid, const TrainingSignals& signals,
                     const Overseer& overseer) {
   for (;;) {

@@ -75,6 +75,8 @@ std::string BuiltinOf(const RepositoryFile& repository) {
   return *repository.builtin ? "1" : "0";
 }
 
+// What the run is to be checked against, before the server adds what is
+// deployed and takes out what is disabled.
 std::string SetsToCheck(const Settings& settings, const std::string& plan,
                         const RepositoryFile& repository,
                         const NamedSettings& named) {
@@ -115,6 +117,9 @@ std::string SettingOfTraining(const std::string& config,
   return settings.Get(variable);
 }
 
+// The order is that of the sources: options are in *named already, then come
+// the environment, the repository's file and the file of settings. Each fills
+// in only what those before it left open.
 std::string FillFromSettings(NamedSettings* named) {
   Settings settings;
   std::string wrong = Load(named->config, &settings);

@@ -158,6 +158,7 @@ std::string SilencedLine(const VerdictInput& input, size_t silenced) {
 
 // By commands that can be copied: with the server, where this shell would reach
 // another one, and ids in quotes.
+// The last lines on the screen: where to look next.
 std::string NextCommands(const VerdictInput& input,
                          const std::vector<Incident>& incidents) {
   const std::string run = ShellQuote(input.run);
@@ -172,6 +173,8 @@ std::string NextCommands(const VerdictInput& input,
 
 }  // namespace
 
+// The headline, the incidents, how much was checked, what was left out, and
+// what to type next.
 std::string VerdictText(const VerdictInput& input) {
   if (!input.drain.run) return NothingText(input);
   const v1::Run& run = *input.drain.run;

@@ -29,6 +29,9 @@ ViolationWatch::~ViolationWatch() {
   thread_.join();
 }
 
+// On its own thread. Streams may break at any time, and each new one repeats
+// what there is, so nothing is missed and the printer sorts out what it has
+// shown.
 void ViolationWatch::Follow() {
   do {
     ViolationStream* stream = nullptr;

@@ -12,6 +12,7 @@ namespace {
 
 // False: it could not be read to its end (a folder, a failing disk).
 bool ReadAll(std::istream& stream, std::string* text) {
+  // By blocks, because stdin has no size that could be asked for.
   char buffer[1 << 14];
   do {
     stream.read(buffer, sizeof buffer);

@@ -71,6 +71,8 @@ absl::StatusOr<uint64_t> ParseSince(const std::string& text,
   return NotATime(text, "how long ago");
 }
 
+// A time that is over is refused: a silence or a token that has ended when it
+// is made is a mistake.
 absl::StatusOr<uint64_t> ParseUntil(const std::string& text,
                                     uint64_t now_unix_ns) {
   uint64_t until = 0;

@@ -97,6 +97,8 @@ std::string Table::Line(const std::vector<std::string>& cells,
   return line + "\n";
 }
 
+// Widths are known only when all rows are there, so everything is put together
+// here.
 std::string Table::Render(size_t terminal_columns) const {
   std::vector<std::string> titles;
   for (const Column& column : columns_) titles.push_back(column.title);

@@ -68,6 +68,8 @@ uint32_t DefinitionWriter::String(const std::string& text) {
   return found->second;
 }
 
+// Open calls keep a pointer to what is returned; entries of a std::map stay
+// where they are.
 const DefinedFunction& DefinitionWriter::Function(const std::string& name,
                                                   bool bound) {
   // Category and roles depend on `bound`, so that a name may be two functions.

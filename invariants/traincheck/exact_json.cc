@@ -16,6 +16,7 @@ class Inspector : public nlohmann::json_sax<json> {
 
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
+  // Called only for integers that 64 bits hold.
   bool number_integer(number_integer_t) override { return true; }
   bool number_unsigned(number_unsigned_t) override { return true; }
   // An integer that is too large comes here, too.

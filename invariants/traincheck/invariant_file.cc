@@ -253,6 +253,8 @@ absl::StatusOr<std::vector<RuleLine>> RuleLinesFromFileUntrusted(
   return lines;
 }
 
+// A line for each place at which the rule stood in its file, so that an
+// imported file comes out with as many lines as it had.
 RuleFile FileOfRules(const std::vector<Invariant>& invariants) {
   RuleFile file;
   std::vector<Written> written;

@@ -93,6 +93,8 @@ void RecordStream::CutIfFull() {
   if (pending_bytes_ >= kEnoughForABatchBytes) Cut();
 }
 
+// A batch takes what all rings have at this moment, so that a call and the
+// definitions that it names are in one batch or in this order.
 void RecordStream::Cut() {
   // A batch behind one that was refused would leave a hole in its rings.
   if (pending_bytes_ == 0 || !status_.ok()) return;

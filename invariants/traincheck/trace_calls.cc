@@ -192,6 +192,9 @@ uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
   return flags;
 }
 
+// What an agent does when a wrapped function is entered: define it, number the
+// call, note where it was called from, and write the record before anything
+// that happens within.
 std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
   // Two open calls of one id could not be told apart when one of them ends.
   for (const OpenTraceCall& open : thread->open) {
@@ -264,6 +267,8 @@ void TraceCalls::WriteBegin(const TraceLine& line, const TraceThread& thread,
                                RecordType::kCallBegin, call.flags);
 }
 
+// Ends the call and all that it left open. The marks of a loader stand before
+// its end and those of a closed step behind it, as an agent writes them.
 std::string TraceCalls::End(const TraceLine& line, TraceThread* thread) {
   std::vector<OpenTraceCall>& open = thread->open;
   const auto found = std::find_if(

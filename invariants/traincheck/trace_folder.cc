@@ -172,6 +172,8 @@ class TraceFolder::Indexer {
     Learn(*line, place);
   }
 
+  // What the first reading keeps of a line: its place, and what it says of its
+  // process as a whole. The line itself is read again later.
   void Learn(const TraceLine& line, const LinePlace& place) {
     TraceProcess& process = processes_[line.pid];
     process.pid = line.pid;

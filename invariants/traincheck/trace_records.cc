@@ -121,6 +121,7 @@ class Converter {
   }
 
   // Why nothing became of it; "": it did.
+  // A reason is shown to the user with file and line; it never ends the import.
   std::string Take(const TraceLine& line) {
     TraceThread* thread = conversion_.Thread(line.thread);
     if (thread == nullptr) {

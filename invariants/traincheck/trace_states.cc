@@ -105,6 +105,8 @@ StatePoint TraceStates::PointOf(const TraceThread& thread, bool is_new,
                                 : StatePoint::kConstruction;
 }
 
+// One line becomes a definition, if it shows something new of the variable, and
+// a state.
 void TraceStates::Take(const TraceLine& line, const TraceThread& thread,
                        bool stepped) {
   const json& attributes = line.Object("attributes");

@@ -180,6 +180,8 @@ bool TraceValues::Value(const std::string& name, const json& value) {
   return true;
 }
 
+// One field for a value without parts. What is a secret by the name of its
+// argument is recorded as type and length.
 bool TraceValues::Plain(const std::string& name, const Typed& typed) {
   const auto [type, value] = typed;
   // A text, but not of the user: it is recorded whatever the argument is

@@ -57,6 +57,8 @@ CallIndex::CallIndex(const TraceTable* table) : table_(*table) {
     begins_[{row.in(), row.function}].push_back(&row);
     first_begin_.try_emplace(row.in(), &row);
   }
+  // By time and, within one time, as the files have them: the searches below
+  // bisect by time.
   for (auto& [thread, rows] : by_thread_) {
     std::stable_sort(rows.begin(), rows.end(), Earlier);
   }
@@ -71,6 +73,8 @@ const std::vector<TableCall*>& CallIndex::Of(absl::string_view function) const {
   return found == by_function_.end() ? *kNone : found->second;
 }
 
+// An id has two lines at most here (RemoveIncompleteCalls), which may be two
+// begins or two ends.
 absl::StatusOr<CallEnds> CallIndex::Ends(const TableCall& call) const {
   CallEnds ends;
   for (const TableRow* row : call.rows) {
@@ -104,6 +108,9 @@ absl::StatusOr<CallEnds> CallIndex::Event(const TableCall& call) const {
                              : "has no end, and no arguments are recorded");
 }
 
+// TrainCheck looks at all calls within a call before it looks for one of them,
+// and stops at the first that is not whole. So this is asked about the whole
+// span, whatever function is looked for.
 absl::Status CallIndex::LookWithin(const CallEnds& ends) const {
   const CallSpan span(ends, LastTime(ends.begin->in()));
   const Rows& rows = by_thread_.at(ends.begin->in());

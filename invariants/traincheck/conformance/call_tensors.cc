@@ -39,6 +39,8 @@ PyValue WithoutLeftOut(const PyValue& attributes, PyPool* pool) {
 }
 
 // {NAME: {TYPE: ATTRIBUTES}}; absent: there is no such column in the trace.
+// The attributes are not looked at here: whoever follows a path into them finds
+// out whether it leads anywhere.
 absl::Status AddArguments(const CallEnds& ends, const TraceTable& table,
                           const char* column, PyList* tensors) {
   if (!table.Has(column)) return absl::OkStatus();

@@ -109,6 +109,8 @@ std::vector<PlacedState> ByEnd(const Attributes& attributes) {
 
 }  // namespace
 
+// Compares every state of one attribute with every state of the other that it
+// overlaps, over all pairs of variables of the two types.
 LineResult CheckConsistency(const CheckedLine& line, ConformanceTrace* trace) {
   const LineParam& one = line.params[0];
   const LineParam& other = line.params[1];
@@ -128,6 +130,8 @@ LineResult CheckConsistency(const CheckedLine& line, ConformanceTrace* trace) {
   }
   const bool same_type = one.name == other.name;
   const bool same = same_type && one.attribute == other.attribute;
+  // Two attributes of one type would be compared within one variable as well,
+  // and TrainCheck stops there.
   if (same_type && !same && !ones.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("it compares ", *ones.front()->name, " with itself"));

@@ -142,6 +142,8 @@ absl::StatusOr<VariableNames> Related(const TableRow& begin,
 }
 
 // Those of the child's type, without those that change in the call.
+// Which variables a call could have changed and did not: those that its object
+// has met before, less those that changed while it ran.
 absl::StatusOr<VariableNames> Unchanged(const LineParam& child,
                                         const CallEnds& ends,
                                         ConformanceTrace* trace) {

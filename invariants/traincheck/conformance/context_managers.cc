@@ -107,6 +107,8 @@ class ContextManagers::Finder {
     return nullptr;
   }
 
+  // A context lasts from the end of __enter__ to the begin of __exit__. What it
+  // was made with is what preconditions ask about.
   absl::Status Add(const std::string& name, const TableRow& init) {
     const TableRow* enter =
         FirstAfter(absl::StrCat(name, kEnter), init.time, init);
@@ -167,6 +169,8 @@ absl::Status ContextManagers::WriteActive(
   const TableRow& first = *records.front().row;
   const auto contexts = by_thread_.find(first.in());
   if (contexts == by_thread_.end()) return absl::OkStatus();
+  // Written and never taken out again: trace_record.h says why this must be as
+  // in TrainCheck.
   for (const Context& context : contexts->second) {
     // Those of the first record count for all, whenever the others are: so it
     // is there.

@@ -191,6 +191,8 @@ class Steps {
 
 }  // namespace
 
+// The precondition is asked once, with all calls of the trace as one example.
+// If it holds, no two calls of one step may have the same arguments.
 LineResult CheckDistinct(const CheckedLine& line, ConformanceTrace* trace) {
   Steps steps(trace);
   // Calls that raised or have no end count as well: only what they were given

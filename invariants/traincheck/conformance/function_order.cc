@@ -59,6 +59,8 @@ FunctionOrder::FunctionOrder(const TraceTable& table) {
   if (status_.ok()) FindStop();
 }
 
+// The pool: functions of the trace without those that are skipped by name and
+// those with too many lines in a row.
 void FunctionOrder::FindPool(const TraceTable& table) {
   absl::flat_hash_map<const std::string*, size_t> most;
   const std::string* last = nullptr;
@@ -77,6 +79,8 @@ void FunctionOrder::FindPool(const TraceTable& table) {
   }
 }
 
+// For each thread and function the calls by time, each with its end, and the
+// two numbers by which SameLevel compares functions.
 void FunctionOrder::Order(const TraceTable& table) {
   std::map<TableThread, std::vector<const TableRow*>> rows;
   for (const TableRow& row : table.rows()) {

@@ -67,6 +67,10 @@ class Remover {
   explicit Remover(TraceTable* table)
       : table_(*table), rows_(table->rows()), gone_(rows_.size(), false) {}
 
+  // In three passes, as TrainCheck has them: index all lines, refuse ids with
+  // too many, then settle the calls with one line in the order of the files.
+  // Each settled call may take further lines away, which later ones then no
+  // longer see.
   absl::Status Run() {
     for (uint32_t i = 0; i < rows_.size(); ++i) {
       processes_[rows_[i].pid].Add(i);

@@ -140,6 +140,8 @@ absl::StatusOr<bool> LineCondition::AnyHolds(
   return false;
 }
 
+// First each record is followed to its value, and the first that has none
+// decides. Then the kind of clause compares the values.
 absl::StatusOr<bool> LineCondition::ClauseHolds(
     const LineClause& clause, const std::vector<TraceRecord>& records) const {
   // The different values that the records have: "constant" and "consistent" ask

@@ -34,6 +34,8 @@ constexpr RelationCheck kRelations[] = {
     {"DistinctArgumentRelation", CheckDistinct},
 };
 
+// FailedPrecondition stands for every place at which TrainCheck raises an
+// error.
 LineResult CheckLine(const json& rule, ConformanceTrace* trace) {
   for (const RelationCheck& relation : kRelations) {
     if (rule.at("relation") != relation.name) continue;
@@ -77,6 +79,8 @@ void Judge(const json& rule, ConformanceTrace* trace, JudgedLine* line) {
 
 }  // namespace
 
+// Errors are only of files that cannot be read; everything that TrainCheck
+// itself would refuse or stop at becomes a verdict.
 absl::StatusOr<OfflineCheck> CheckOfflineUntrusted(
     const std::string& folder, const std::vector<RuleLine>& rules) {
   absl::StatusOr<std::unique_ptr<TraceTable>> table =

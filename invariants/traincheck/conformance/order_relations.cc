@@ -25,6 +25,8 @@ struct OrderedPair {
   const TableThread& thread;
 };
 
+// What CheckCovered and CheckLed share: the precondition of the line and
+// whether it has held anywhere.
 class PairCheck {
  public:
   PairCheck(const LineCondition& condition, ConformanceTrace* trace)

@@ -20,7 +20,9 @@ constexpr size_t kMaxTextBytes = 80;
 constexpr size_t kFewMembers = 32;
 
 // As far as a double holds it: only comparisons of a big integer with a number
-// of another kind, and the order of two, depend on it.
+// of another kind, and the order of two, depend on it. == compares the digits
+// of two big integers; in order the first of two that are one double counts as
+// the larger.
 double AsDouble(const PyValue& value) {
   if (value.kind() != PyValue::Kind::kBigInteger) {
     return static_cast<double>(value.Number());
@@ -165,6 +167,8 @@ size_t PyValue::HashOfScalar() const {
   }
 }
 
+// Python orders numbers among each other and texts among each other; any other
+// pair raises there.
 std::optional<int> ComparePyValues(const PyValue& a, const PyValue& b,
                                    bool* nan) {
   const auto numeric = [](const PyValue& v) {

@@ -93,6 +93,8 @@ absl::Status CheckDirections(bool fine) {
 
 }  // namespace
 
+// params: the function, and an attribute with the value that it must have in
+// each tensor that a call returns.
 LineResult CheckOutput(const CheckedLine& line, ConformanceTrace* trace) {
   const LineParam& attribute = line.params[1];
   if (attribute.kind != LineParam::Kind::kVariableType) {

@@ -146,6 +146,8 @@ absl::StatusOr<std::string> WholeFile(const std::string& path) {
 
 }  // namespace
 
+// Reads files one after the other into one table. A column comes into being
+// with the first line that has the field.
 class TraceTable::Reader {
  public:
   explicit Reader(TraceTable* table) : table_(*table) {}
@@ -240,6 +242,7 @@ class TraceTable::Reader {
   std::vector<TableField> fields_;  // of the line being read
 };
 
+// The whole trace in memory: relations look up any line of it at any time.
 absl::StatusOr<std::unique_ptr<TraceTable>> TraceTable::ReadUntrusted(
     const std::string& folder) {
   const absl::StatusOr<std::vector<std::string>> names = TraceFilesIn(folder);

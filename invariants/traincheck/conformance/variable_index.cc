@@ -91,6 +91,8 @@ VariableIndex::VariableIndex(const TraceTable& table)
   IndexChanges();
 }
 
+// Turns the lines of one variable into the states of its attributes: a value
+// and how long it lasted.
 void VariableIndex::Follow(const TraceTable& table,
                            const std::vector<const TableRow*>& rows,
                            TableVariable* variable) const {
