@@ -35,6 +35,7 @@ int Backup(const Context& context, const std::string& folder) {
 void AddBackup(CLI::App* backup, const Context* context, Action* action) {
   auto folder = std::make_shared<std::string>();
   backup
+      // Absolute, because the daemon's working directory says nothing to users.
       ->add_option("DIR", *folder,
                    "Absolute path on the server's host; must not exist")
       ->required();

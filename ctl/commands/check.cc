@@ -82,6 +82,8 @@ void AddCompat(CLI::App* check, CompatCheckOptions* options) {
 }
 
 // REQUIRES: they are parsed.
+// Thrown as the parser throws, so that the message and the hint at --help are
+// the same.
 void NeedWhatIsChecked(const Options& options) {
   // required() would ask for them in any case; which are needed depends on
   // --compat.

@@ -155,7 +155,8 @@ int RunCommandLine(int argc, const char* const* argv) {
     std::reverse(words.begin(), words.end());  // as the parser wants them
     app.parse(words);
   } catch (const CLI::ParseError& error) {
-    // Help and version are no mistakes.
+    // CLI11 ends the parsing for help and version by an error with code 0,
+    // which is not a mistake.
     if (error.get_exit_code() == kExitDone) return app.exit(error);
     Complain(ParseErrorText(app, error));
     return kExitUsage;

@@ -52,6 +52,8 @@ int Compare(const Context& context, const Options& options) {
     if (options.attempt_a) request.set_attempt_a(*options.attempt_a);
     if (options.attempt_b) request.set_attempt_b(*options.attempt_b);
     ProgressLine line(&std::cerr, isatty(STDERR_FILENO) == 1);
+    // The daemon reads both runs from their first batch on, so progress is
+    // shown.
     auto result = client.CompareRuns(request, [&](double fraction) {
       line.Update("comparing " + *a + " and " + *b, fraction);
     });

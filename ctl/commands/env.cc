@@ -44,6 +44,8 @@ std::string PlanOrWarning(const MonitoringOptions& options) {
 
 // Prints nothing on stdout when the agent cannot be preloaded: what a job
 // script evaluates then leaves its trainings as they are.
+// Unlike `run`, which starts the training itself, this only prints variables:
+// the job's shell sets them, and its launcher passes them on to all ranks.
 int Env(const Context& context, MonitoringOptions options) {
   const absl::StatusOr<std::string> library = UsableAgentLibrary();
   if (!library.ok()) {

@@ -216,7 +216,8 @@ class Importer {
     return kExitDone;
   }
 
-  // So that a check can follow at once. It is no failure if it takes longer.
+  // Waits until the run counts as ended, so that a check can follow at once. If
+  // that takes longer the import has succeeded all the same.
   void WaitForEnd(Client* client) const {
     const auto deadline = std::chrono::steady_clock::now() + kEndPatience;
     while (std::chrono::steady_clock::now() < deadline) {

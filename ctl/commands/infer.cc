@@ -105,6 +105,8 @@ int Detach(const Context& context, const Options& options) {
        [](const v1::Job& job) { return PrettyJson(DetachedJobJson(job)); }});
 }
 
+// The job is the daemon's in this case as well: an interrupt ends the wait and
+// not the job.
 int InferAndWait(const Context& context, const Options& options) {
   // Its thread waits as long as there is a process. Made before the client, so
   // that its threads inherit the mask.

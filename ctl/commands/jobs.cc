@@ -10,6 +10,7 @@ namespace {
 // The call in which show and cancel differ.
 using Ask = std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>;
 
+// Jobs outlive the client that started them (infer --detach, Ctrl-C).
 int List(const Context& context) {
   using Jobs = std::vector<v1::Job>;
   return Query<Jobs>(context, [](Client& client) { return client.ListJobs(); },

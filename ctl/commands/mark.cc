@@ -72,6 +72,8 @@ void AddMark(CLI::App* group, const Context* context, Action* action) {
       "Examples:\n"
       "  traincheckctl violations mark 51df confirmed\n"
       "  traincheckctl violations mark 51df false-alarm --comment 'meant so'");
+  // The request is made when the words are parsed and completed when it is
+  // sent.
   mark->callback([=] {
     v1::MarkViolationRequest request;
     request.set_violation(options->id);

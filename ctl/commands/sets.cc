@@ -60,6 +60,7 @@ int Disable(const Context& context, const std::string& rule,
        }});
 }
 
+// Takes back what disable did; the answer has the reason that was given then.
 int Enable(const Context& context, const std::string& rule) {
   return Query<v1::DisabledRule>(
       context, [&](Client& client) { return client.EnableRule(rule); },
@@ -189,6 +190,7 @@ void AddSets(CLI::App* group, const Context* context, Action* action) {
 
   CLI::App* plan = group->add_subcommand(
       "plan", "The capture plan under which all its rules can be decided");
+  // Values live as long as the parser and the action that refers to them.
   auto of = std::make_shared<std::string>();
   plan->add_option("NAME", *of, "Set")->required();
   plan->callback([=] { *action = [=] { return Plan(*context, *of); }; });

@@ -94,6 +94,7 @@ void AddAdd(CLI::App* group, const Context* context, Action* action) {
   add->add_option("--until", options->until,
                   "When it ends: 12h, 3d, 2026-12-01 (UTC); default: when it "
                   "is removed");
+  // Required: a silence is read by people who did not make it.
   add->add_option("--comment", options->comment,
                   "Reason, for people who read this later")
       ->required();

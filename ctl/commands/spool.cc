@@ -83,6 +83,7 @@ int Ask(const Context& context, const std::string& act,
   if (!setting->empty()) {
     variables.push_back(absl::StrCat("TRAINCHECK_SPOOL_DIR=", *setting));
   }
+  // The relay connects by itself; this program only names the server.
   const absl::StatusOr<ProgramResult> sent =
       RunProgram(std::move(command), variables);
   if (!sent.ok()) {

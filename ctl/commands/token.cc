@@ -91,6 +91,8 @@ int List(const Context& context) {
                         }});
 }
 
+// By the id that `token list` shows, or its first letters: nobody has to have
+// the secret at hand.
 int Revoke(const Context& context, const std::string& id) {
   const auto ask = [&](Client& client) {
     return GetByPrefix<v1::Token>(

@@ -8,6 +8,7 @@
 namespace traincheck::ctl {
 namespace {
 
+// Words that scripts may look for, in the table and in JSON.
 std::string HealthName(Health health) {
   switch (health) {
     case Health::kOk:
@@ -32,6 +33,7 @@ Json FindingJson(const Finding& finding) {
 }  // namespace
 
 std::string FindingsText(const std::vector<Finding>& findings) {
+  // In the order in which the checks were made.
   Table table({{"CHECK"}, {"STATE"}, {"FOUND"}});
   for (const Finding& finding : findings) {
     table.AddRow({finding.check, HealthName(finding.health), finding.text});

@@ -43,6 +43,8 @@ Finding CheckSettings(const char* const* environment) {
                          SourceOf(settings, "TRAINCHECK_PLAN"),
                          ": the agent stays off")};
   }
+  // With the files, because users often do not know that there is one for the
+  // whole site.
   return {kCheck, Health::kOk,
           settings.files().empty()
               ? "of the environment"

@@ -167,7 +167,8 @@ class PreflightRun {
                                   ShellQuote(training_.run())));
     if (!silenced.empty()) report->left_out.push_back(silenced);
     AlertsFirst(&report->findings);
-    // What each rule came to only a check of the stored run tells.
+    // Verdicts rule by rule come only from a check of the stored run; the live
+    // check has sums.
     v1::CheckRunRequest request;
     request.set_run(training_.run());
     request.set_set(training_.selection());

@@ -22,6 +22,7 @@ bool Trains(const v1::Process& process) {
   return process.identity().kind() == v1::PROCESS_KIND_MAIN;
 }
 
+// Lost means ended here as well: nobody waits for a process that is gone.
 bool Ended(const v1::Process& process) {
   return process.state() == v1::PROCESS_STATE_ENDED ||
          process.state() == v1::PROCESS_STATE_LOST;
@@ -34,6 +35,8 @@ bool Reached(const v1::Process& process, uint64_t steps) {
 
 }  // namespace
 
+// Processes that did not get there count as missing, unless another process of
+// the training has their place.
 bool AllReached(const v1::Run& run, uint64_t steps) {
   uint64_t reached = 0;
   for (const v1::Process& process : run.processes()) {

@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 absl::StatusOr<std::unique_ptr<TemporaryFolder>> TemporaryFolder::Make() {
   std::error_code error;
   fs::path parent = fs::temp_directory_path(error);
-  // TMPDIR may name a folder that is not there, which is no reason to refuse a
-  // preflight.
+  // TMPDIR may name a folder that is not there, and a preflight is possible all
+  // the same.
   if (error) parent = "/tmp";
   std::string folder = (parent / "traincheck-preflight-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {  // mode 0700

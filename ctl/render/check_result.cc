@@ -47,6 +47,7 @@ Json VerdictJson(const v1::InvariantVerdict& verdict) {
 }
 
 // Several sets have their versions in the name.
+// As the daemon resolved the names that the user gave.
 std::string SetText(const v1::CheckResult& result) {
   if (result.version() == 0) return OneLine(result.set());
   return absl::StrCat(OneLine(result.set()), " version ", result.version());

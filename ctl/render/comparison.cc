@@ -88,6 +88,8 @@ Json CountsJson(const v1::ComparedCounts& counts) {
   return json;
 }
 
+// after_last_step: the difference lies behind the step that is named, the last
+// one.
 std::string When(const v1::RunDifference& difference) {
   if (!difference.has_step()) return "before the first step";
   return absl::StrCat(
@@ -237,6 +239,7 @@ bool WasCompared(const v1::CompareRunsResult& result) {
   return counts.whole_steps() + counts.skeleton_steps() + counts.calls() > 0;
 }
 
+// What differs before the first step counts, even if all steps are equal.
 bool Differs(const v1::CompareRunsResult& result) {
   return result.before_size() + result.first_size() > 0;
 }

@@ -37,6 +37,7 @@ std::string CoverageText(const v1::CheckProgress& check) {
 }
 
 // All rules may be without occasion, of which no share can be said.
+// False also where the run has no check that the server still knows.
 bool HasCoverage(const Confidence& confidence) {
   return confidence.check && RulesWithOccasion(*confidence.check) > 0;
 }

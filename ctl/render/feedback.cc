@@ -18,6 +18,7 @@ bool HasEnded(const v1::Silence& silence) {
   return silence.until_unix_ns() != 0 && silence.until_unix_ns() <= NowUnixNs();
 }
 
+// As an absolute time: the reader may see it days later.
 std::string UntilText(const v1::Silence& silence) {
   // 0: no end was given.
   return silence.until_unix_ns() == 0
@@ -263,6 +264,7 @@ std::string AlertCallsText(const v1::AlertCalls& calls) {
   return text + "\n";
 }
 
+// Null where the daemon was started without a command for alerts.
 Json AlertCallsJson(const v1::AlertCalls& calls) {
   if (!calls.configured()) return Json();
   Json json;

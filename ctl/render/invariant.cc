@@ -11,7 +11,8 @@
 namespace traincheck::ctl {
 namespace {
 
-// null for text that is no JSON.
+// The whole rule as the daemon stores it; null if a newer daemon sends what
+// this program cannot parse.
 Json Definition(const v1::Invariant& invariant) {
   Json json = Json::parse(invariant.json(), nullptr, false);
   return json.is_discarded() ? Json() : json;

@@ -73,7 +73,7 @@ Json JobDetailJson(const v1::Job& job) {
   json["relations"] = ArrayOf(job.request().relations());
   json["options"] = OptionsJson(job.request().options());
   json["version"] = job.has_result() ? Json(job.result().version()) : Json();
-  // An empty list as long as there is no result.
+  // Without a result the message is empty, and so is the list.
   json["dropped"] = InferResultJson(job.result())["dropped"];
   return json;
 }

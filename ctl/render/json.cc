@@ -5,8 +5,8 @@
 namespace traincheck::ctl {
 namespace {
 
-// Text that is no UTF-8 must not end in an exception.
-// Names in a training may be any bytes.
+// Text that is not UTF-8 is replaced: dump would throw otherwise. Names in a
+// training may be any bytes.
 constexpr auto kReplace = Json::error_handler_t::replace;
 
 }  // namespace

@@ -51,6 +51,7 @@ std::string NumberOrUnknown(bool known, int64_t number) {
   return known ? std::to_string(number) : kUnknown;
 }
 
+// An empty cell would look like a mistake of the table.
 std::string TextOrUnknown(const std::string& text) {
   return text.empty() ? kUnknown : text;
 }

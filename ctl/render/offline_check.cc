@@ -28,6 +28,7 @@ constexpr VerdictName kVerdicts[] = {
     {LineVerdict::kNotCheckable, "not_checkable"},
 };
 
+// These names are keys and values of the JSON output, on which scripts rely.
 const char* NameOf(LineVerdict verdict) {
   const auto* found =
       std::find_if(std::begin(kVerdicts), std::end(kVerdicts),
@@ -61,6 +62,8 @@ std::string Summary(const OfflineCheck& check) {
   return table.Render();
 }
 
+// The file and the line to look at, and for people which process and step that
+// was.
 std::string Where(const TracePlace& place) {
   return absl::StrCat(
       place.file, " line ", place.line, ": ", place.what, ", process ",

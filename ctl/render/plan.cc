@@ -7,7 +7,8 @@
 namespace traincheck::ctl {
 namespace {
 
-// Null for a text that is no JSON.
+// The plan as an object within the answer and not as a text in it; null if
+// there is none.
 Json PlanJson(const std::string& text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return json.is_discarded() ? Json() : json;

@@ -53,6 +53,7 @@ void SortByHolder(std::vector<const v1::Process*>* claimants) {
 }
 
 // Places of the newest attempt, by rank.
+// A rank of the world without a process is a place, too.
 std::vector<Place> Places(const v1::Run& run) {
   uint32_t newest = 0;
   for (const v1::Process& process : run.processes()) {
@@ -124,6 +125,7 @@ bool WaitsForRank(const v1::Process& process) {
          !process.has_rank() && process.state() == v1::PROCESS_STATE_STREAMING;
 }
 
+// Workers of a loader differ only in their number.
 std::string KindText(const v1::Process& process) {
   const std::string kind = KindName(process.identity().kind());
   if (process.identity().kind() != v1::PROCESS_KIND_WORKER) {

@@ -45,6 +45,7 @@ std::string MissingText(const v1::Run& run) {
   return text;
 }
 
+// Over all ranks; unknown until one of them has closed a step.
 std::string Steps(const v1::Run& run) {
   return StepRange(NumberOrUnknown(run.has_first_step(), run.first_step()),
                    NumberOrUnknown(run.has_last_step(), run.last_step()));

@@ -27,6 +27,7 @@ Json SetDetailJson(const v1::SetDetail& set) {
   return json;
 }
 
+// Also the answer to commands that make a set, which then has one row.
 std::string SetsTable(const std::vector<v1::SetSummary>& sets) {
   Table table({{"NAME"},
                {"VERSION", Align::kRight},

@@ -34,6 +34,8 @@ std::string Line(char sign, const v1::Invariant& invariant,
 
 }  // namespace
 
+// By ids alone: texts of rules may change from one version of this project to
+// the next, ids do not.
 SetDiff DiffSets(const v1::SetDetail& a, const v1::SetDetail& b) {
   SetDiff diff;
   diff.a = a.summary();

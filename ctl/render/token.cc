@@ -37,6 +37,7 @@ Json TokenJson(const v1::Token& token) {
   return json;
 }
 
+// Expired tokens may be among these, and are marked.
 std::string TokensTable(const std::vector<v1::Token>& tokens) {
   Table table({{"ID"},
                {"ROLE"},

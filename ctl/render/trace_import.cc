@@ -87,6 +87,7 @@ std::string TraceImportText(const TraceImport& import) {
   return text;
 }
 
+// Sums first and lists behind them: the lists may be long.
 Json TraceImportJson(const TraceImport& import) {
   Json json;
   json["run"] = import.run;

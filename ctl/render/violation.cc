@@ -173,7 +173,7 @@ std::string AccountText(const v1::Violation& violation, bool whole,
   return text + beside.feedback;
 }
 
-// What tells it from others.
+// What identifies the violation, as opposed to what explains it (AccountText).
 std::string RecordText(const v1::Violation& violation) {
   std::string text;
   AppendLine("relation", violation.relation(), &text);

@@ -45,6 +45,7 @@ std::string HeadText(const v1::ZoomReport& report) {
                       IsComplete(report) ? "" : ", and it goes on", "\n");
 }
 
+// What was seen is the daemon's text, with names from the training in it.
 std::string ObservationText(const v1::ZoomObservation& observation) {
   const std::vector<int32_t> ranks(observation.ranks().begin(),
                                    observation.ranks().end());

@@ -35,6 +35,8 @@ bool IsGeneral(const v1::Invariant& invariant) {
 
 }  // namespace
 
+// The usual case: a set was learned from runs of one experiment, and this run
+// was started under another name.
 std::string LeftAsideText(const v1::SetDetail& set,
                           const std::string& experiment) {
   const std::set<std::string> all = ExperimentsOf(set);

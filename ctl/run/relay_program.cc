@@ -100,7 +100,8 @@ absl::StatusOr<std::string> SpoolSetting() {
   const char* const folder = std::getenv(kName);
   // The environment outweighs the files, as it does for the relay itself.
   if (folder != nullptr) return folder;
-  // Other variables are no concern of who asks.
+  // Only these two variables take part: a mistake in another setting must not
+  // keep spool files from being delivered.
   const char* const file = std::getenv(kFile);
   const std::string named =
       absl::StrCat(kFile, "=", file == nullptr ? "" : file);

@@ -41,7 +41,8 @@ std::string CtlCommand(const std::string& server) {
   return absl::StrCat("traincheckctl --server ", ShellQuote(server));
 }
 
-// A monitored training, and what is told of it, in the order of its methods.
+// A monitored training, and what the user sees of it. The methods are called in
+// their order.
 class TrainingRun {
  public:
   TrainingRun(const TrainingRunOptions& options, Client* client,

@@ -28,6 +28,8 @@ void ViolationPrinter::Print(const v1::Violation& violation) {
   alarm_(violation);
 }
 
+// The server may find another lead for an incident later. People are then shown
+// the new block, and the command for alerts is not started a second time.
 bool ViolationPrinter::IsKnown(const std::string& lead) const {
   return std::any_of(
       alerted_.begin(), alerted_.end(), [&](const std::string& id) {

@@ -22,6 +22,8 @@ void ProgressLine::Update(const std::string& stage, double fraction) {
   const bool new_stage = stage != stage_;
   stage_ = stage;
   if (terminal_) {
+    // The fraction comes from the daemon; the bar has no more room than its
+    // width.
     const double part = std::clamp(fraction, 0.0, 1.0);
     const int filled = static_cast<int>(part * kBarWidth);
     out_ << kRedraw

@@ -11,7 +11,8 @@
 namespace traincheck::ctl {
 namespace {
 
-// A hundred years: what is longer is no end, and in nanoseconds may not fit.
+// A hundred years. A longer span means for ever, and might not fit into 64 bits
+// of nanoseconds.
 constexpr uint64_t kMaxSpanS = uint64_t{36525} * 86400;
 
 // 0: not a unit.

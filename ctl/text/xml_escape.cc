@@ -6,7 +6,7 @@ namespace traincheck::ctl {
 namespace {
 
 // U+FFFE and U+FFFF, the only characters above the controls that XML forbids,
-// but for surrogates, which are no UTF-8.
+// but for surrogates, which UTF-8 cannot encode.
 bool IsForbidden(std::string_view character) {
   return character == "\xef\xbf\xbe" || character == "\xef\xbf\xbf";
 }

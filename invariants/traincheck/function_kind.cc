@@ -42,7 +42,8 @@ constexpr FunctionRow kFunctions[] = {
      "load_state_dict", ""},
     {"torch.nn.parallel.distributed.DistributedDataParallel.__init__",
      Of::kMethods, "wrap", ""},
-    // What is no optimizer, though it stands beside them.
+    // In the packages of optimizers, but not optimizers: these rows keep them
+    // from the next ones.
     {"torch.optim.lr_scheduler.*", Of::kAny, "scheduler", "schedule"},
     {"torch.optim.swa_utils.AveragedModel.update_parameters", Of::kMethods,
      "module_method", "average"},

@@ -21,8 +21,8 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFormat[] = "traincheck";
-// Keys of a line that are no content, in the order in which TrainCheck writes
-// them around it.
+// Keys of a line that do not belong to the content of its rule, in the order in
+// which TrainCheck writes them around it.
 constexpr char kDescription[] = "text_description";
 constexpr const char* kCounts[] = {"num_positive_examples",
                                    "num_negative_examples"};
@@ -112,6 +112,7 @@ json OriginOf(uint64_t line, const json& aside) {
 
 // The same rule once more: a line of one that says the same beside it, else a
 // copy of its own.
+// `origin` is what the first of these lines has left (OriginOf).
 void AddLine(uint64_t line, const json& aside, json* origin) {
   // What OriginOf and MakeInvariant have added does not count.
   const auto same = [&aside](json entry) {

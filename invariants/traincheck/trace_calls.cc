@@ -63,8 +63,8 @@ std::optional<bool> TruthOf(const TraceLine& line) {
   return std::nullopt;
 }
 
-// The mode of a context that is about to be made. Inference switches gradients
-// off, and on if it is told not to be.
+// The mode of a context that is about to be made. inference_mode(False)
+// switches gradients on, every other use of it off.
 void NoteGradMode(const std::string& name, const TraceLine& line,
                   TraceThread* thread) {
   const bool inference = absl::StrContains(name, ".inference_mode.");
@@ -99,6 +99,8 @@ struct Frame {
   std::string function;
 };
 
+// A frame without ", in FUNCTION" is taken as well; one without a number is
+// not.
 std::optional<Frame> ParseFrame(const std::string& text) {
   constexpr char kFile[] = "File \"";
   constexpr char kLine[] = "\", line ";
@@ -146,7 +148,7 @@ uint32_t TraceCalls::ObjectOf(const TraceLine& line) {
   // name may have that of a base class, which defines the method.
   const std::string class_name =
       self != nullptr ? self->begin().key() : ClassOf(line.function());
-  // Tensors are no objects of records: there would be one for each.
+  // Tensors are not objects of records: each new tensor would define one.
   if (IsTensorClass(class_name)) return 0;
   return conversion_.definitions().Object(id.get<uint64_t>(), class_name,
                                           Mode(line).has_value());
@@ -196,7 +198,7 @@ uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
 // call, note where it was called from, and write the record before anything
 // that happens within.
 std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
-  // Two open calls of one id could not be told apart when one of them ends.
+  // Of two open calls with one id nobody could say which of them ends.
   for (const OpenTraceCall& open : thread->open) {
     if (open.id == line.call()) return "the call has begun already";
   }
@@ -296,6 +298,8 @@ std::string TraceCalls::End(const TraceLine& line, TraceThread* thread) {
   return "";
 }
 
+// A call that raised has an exception in the place of results; its message has
+// no place in a record.
 void TraceCalls::WriteEnd(const TraceLine& line, const TraceThread& thread,
                           const Call& call) {
   CallEndRecord end = {};

@@ -89,6 +89,8 @@ bool OnlyTrainingCalls(const TraceLine& line) {
 }  // namespace
 
 // Takes the lines of all files, one file after the other.
+// The first of the two readings. What is wrong with a line is found here, so
+// that the second reading meets only lines that can be parsed.
 class TraceFolder::Indexer {
  public:
   explicit Indexer(TraceFolder* folder) : folder_(*folder) {}

@@ -23,8 +23,8 @@ struct StageName {
   UserStage ours;
 };
 
-// Stages that are no property of calls here (checkpointing, preprocessing,
-// ...) take the word back.
+// A stage that is not in the table (checkpointing, preprocessing, ...) has no
+// counterpart here, so calls in it have no stage (StageOf).
 constexpr StageName kStages[] = {
     {"init", UserStage::kInit},
     {"training", UserStage::kTraining},

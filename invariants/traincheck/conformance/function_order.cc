@@ -156,6 +156,8 @@ void FunctionOrder::FindStop() {
 
 // Comparing call by call, does it come to a pair that does not overlap, or to
 // the last, before it comes to a call without an end?
+// Pair by pair and in this order, because only the place of the first missing
+// end among the comparisons decides whether TrainCheck stops.
 bool FunctionOrder::Reaches(const Times& a, const Times& b) {
   for (const OrderedCall& one : a.calls) {
     for (const OrderedCall& other : b.calls) {

@@ -108,6 +108,8 @@ class Remover {
 
   // The first begin of a call among the earliest lines of the process: what
   // TrainCheck takes for its outermost call. Null: there is none.
+  // Asked anew for each call that is settled, because rows may have gone since
+  // the last time.
   const TableRow* Outermost(int64_t pid) {
     const TableRow* outermost = nullptr;
     for (const uint32_t row : processes_[pid].First(rows_, gone_)) {

@@ -20,7 +20,8 @@ constexpr absl::string_view kAttributes = "attributes.";
 constexpr absl::string_view kStage = "meta_vars.stage";
 // Kept whole where a line has them.
 constexpr absl::string_view kWhole[] = {"args", "kwargs", "return_values"};
-// Attributes that are no state of their own.
+// Attributes with one of these prefixes are not followed as states of a
+// variable.
 constexpr absl::string_view kProperties[] = {"is_", "has_", "can_"};
 constexpr absl::string_view kIdPrefix = "_ML_DAIKON";
 
@@ -136,7 +137,8 @@ absl::Status ReadRow(const PyValue& line, TableRow* row) {
 absl::StatusOr<std::string> WholeFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   std::ostringstream text;
-  // Nothing is written of an empty file, which is no error.
+  // An empty file is not an error. Inserting its buffer would set failbit, as
+  // nothing is inserted.
   if (in && in.peek() != std::ifstream::traits_type::eof()) text << in.rdbuf();
   if (in.bad() || !in.is_open()) {
     return absl::NotFoundError(absl::StrCat("cannot read \"", path, "\""));
@@ -223,6 +225,8 @@ class TraceTable::Reader {
     fields_.push_back({column, value});
   }
 
+  // Columns are numbered as they are first seen, which is the order in which
+  // attributes are compared (VariableIndex::Follow).
   uint32_t ColumnOf(absl::string_view name) {
     const auto found = table_.by_name_.find(name);
     if (found != table_.by_name_.end()) return found->second;
