@@ -56,8 +56,8 @@ std::vector<std::string> LeftOutTexts(
 
 std::vector<std::string> LeftOutOf(Client* client, const std::string& selection,
                                    const std::vector<SilencedRule>& silenced) {
-  // Without an answer the rules are still named, only the server's reasons are
-  // missing.
+  // Without an answer the rules are still named; one that the server has
+  // disabled then gets the last reason of WhyLeftOut.
   const auto disabled = client->ListDisabledRules();
   return LeftOutTexts(
       selection, silenced,
