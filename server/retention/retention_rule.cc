@@ -18,6 +18,8 @@ bool MayDrop(const RunUse& run) {
 
 }  // namespace
 
+// Goes over the runs once, oldest end first, with running sums: each run that
+// is dropped brings the sums down before the next one is looked at.
 std::vector<std::string> RunsToDrop(const std::vector<RunUse>& runs,
                                     const std::set<std::string>& learned,
                                     const RetentionLimits& limits,
@@ -55,6 +57,8 @@ std::vector<std::string> RunsToDrop(const std::vector<RunUse>& runs,
   return dropped;
 }
 
+// For options that people write by hand: units may be those of disks (powers of
+// ten) or of memory (powers of two), in capitals or not.
 absl::StatusOr<uint64_t> ParseBytes(const std::string& text, uint64_t whole) {
   static const auto& units = *new std::map<std::string, double>{
       {"", 1},

@@ -66,6 +66,8 @@ absl::StatusOr<v1::DeleteRunReply> RunCleaner::Delete(const std::string& run) {
   return reply;
 }
 
+// Waits for the disk: retention must not take the run after a crash that forgot
+// the request.
 absl::Status RunCleaner::Keep(const std::string& run, bool keep) {
   absl::Status kept = use_.registry->Keep(run, keep);
   // Its write is queued before this one.
@@ -112,6 +114,8 @@ absl::StatusOr<std::set<std::string>> RunCleaner::LearnedFrom() const {
   return runs;
 }
 
+// Retention, once a period on the cleaner's own thread. A run that cannot go
+// now is looked at again in the next period, so no error ends the loop.
 void RunCleaner::ApplyLimits() {
   if (use_.limits.IsNone()) return;
   const auto learned = LearnedFrom();
@@ -143,6 +147,8 @@ void RunCleaner::ApplyLimits() {
   }
 }
 
+// Gives the disk room of deleted records back. An error is only logged: the
+// keys are gone, and their room comes back with later deletions.
 void RunCleaner::GiveBack(uint64_t run) {
   // The deletion may still be queued.
   const absl::Status settled = use_.store->WriteAndWait(WriteSet(), kPatience);

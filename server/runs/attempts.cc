@@ -160,6 +160,8 @@ uint32_t AttemptOfStart(const RunState& run, const stored::Process& process) {
 
 }  // namespace
 
+// The nonce decides where there is one; the ends that the daemon has seen
+// decide otherwise (attempts.h).
 uint32_t FittingAttempt(const RunState& run, const stored::Process& process) {
   if (HasGroup(process) && !process.start().empty()) {
     return AttemptOfStart(run, process);

@@ -6,6 +6,9 @@
 
 namespace traincheck::server {
 
+// Checks, comparisons and other readers of whole runs begin here. The answers
+// to `not ended` and `deleted` differ, because only the first one is worth
+// waiting for.
 absl::StatusOr<RunView> FindEndedRun(const Registry& registry,
                                      const std::string& id,
                                      const std::string& instead) {

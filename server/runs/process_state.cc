@@ -20,6 +20,8 @@ stored::Ring* FindOrAddRing(uint32_t ring, stored::Process* process) {
   return added;
 }
 
+// Bytes of ring positions that no batch covers. How many records they held is
+// not known.
 uint64_t MissingBytes(const stored::Process& process) {
   uint64_t bytes = 0;
   for (const stored::Ring& ring : process.rings()) {
@@ -56,6 +58,8 @@ std::string MissingWords(const stored::Process& process) {
   return words;
 }
 
+// A clock that was set back gives a negative duration, which nobody should
+// read.
 std::string Seconds(absl::Duration duration) {
   return absl::StrCat(std::max<int64_t>(0, absl::ToInt64Seconds(duration)),
                       " s");
@@ -97,6 +101,8 @@ absl::string_view RelayDied(const stored::Process& process) {
              : "";
 }
 
+// Offered records are committed or dropped; what is committed and not stored is
+// on its way, or lost.
 v1::RingAccount ToApi(const stored::Ring& ring) {
   v1::RingAccount api;
   api.set_ring(ring.ring());
@@ -125,6 +131,8 @@ v1::ProcessIdentity IdentityOf(const stored::Process& process) {
 
 }  // namespace
 
+// The books of a process begin with what its Hello says. The rank, the world
+// and the start come with records (LearnFacts).
 stored::Process MakeProcess(const v1::Hello& hello, uint32_t number) {
   const v1::ProcessIdentity& identity = hello.process();
   stored::Process process;
@@ -168,6 +176,8 @@ bool HasEnded(const stored::Process& process) {
 
 namespace {
 
+// The end that the process has recorded itself. Without such a record it was
+// killed.
 ProcessEnd EndOfDied(const stored::Process& process) {
   switch (static_cast<ExitCause>(process.exit_cause())) {
     case ExitCause::kException:
@@ -209,6 +219,9 @@ void SetState(stored::State state, absl::Time now, stored::Process* process) {
   process->set_state_since_unix_ns(absl::ToUnixNanos(now));
 }
 
+// Positions identify what a batch holds (docs/decisions.md, "Positions, not
+// numbers"), so this comparison is what keeps a record from being stored, and
+// judged, twice.
 absl::Status CheckPositions(const stored::Process& process,
                             const v1::Batch& batch) {
   std::map<uint32_t, uint64_t> position;
@@ -244,6 +257,8 @@ void BookBatch(const v1::Batch& batch, uint64_t stored_bytes,
   process->set_stored_bytes(process->stored_bytes() + stored_bytes);
 }
 
+// Quarantined batches take room as well, and retention and the limits of owners
+// count what the disk holds.
 uint64_t BytesOf(const stored::Process& process) {
   return process.stored_bytes() + process.quarantined_bytes();
 }
@@ -261,6 +276,9 @@ void LearnPlan(const BatchFacts& facts, stored::Process* process) {
   }
 }
 
+// Takes over what a stored batch says of its process. Called under the
+// registry's lock with the batch already decoded; quarantined batches teach
+// nothing.
 void LearnFacts(const BatchFacts& facts, stored::Process* process) {
   if (facts.place.has_value()) {
     process->set_rank(facts.place->rank);
@@ -297,6 +315,8 @@ void LearnFacts(const BatchFacts& facts, stored::Process* process) {
   }
 }
 
+// Each report has totals. Behind a takeover those of two relays may come in any
+// order: the larger total is the newer one.
 void BookReports(const RingReportList& reports, stored::Process* process) {
   for (const v1::RingReport& report : reports) {
     stored::Ring* ring = FindOrAddRing(report.ring(), process);
@@ -317,6 +337,8 @@ void BookFinalReports(const RingReportList& reports, stored::Process* process) {
   process->set_counters_unknown(!process->counters_final());
 }
 
+// What a relay is sent in its Welcome: it cuts off what the store has below
+// these positions and sends the rest.
 std::vector<v1::RingCursor> RingCursors(const stored::Process& process) {
   std::vector<v1::RingCursor> cursors;
   for (const stored::Ring& ring : process.rings()) {
@@ -385,6 +407,8 @@ MissingRecords MissingOf(const stored::Process& process) {
 
 namespace {
 
+// Helpers and loader workers close no steps, so a step is named for ranks
+// alone.
 std::string LostAtStep(const stored::Process& process) {
   if (!IsMain(process)) return "";
   return absl::StrCat(" at step ",

@@ -21,6 +21,8 @@ Registry::Withdrawn Sum(const RunState& run) {
 
 }  // namespace
 
+// Only queued: the caller waits for the disk without the registry's lock, which
+// ingest needs (RunCleaner::Keep).
 absl::Status Registry::Keep(const std::string& run, bool keep) {
   absl::MutexLock lock(&mutex_);
   const auto at = runs_.find(run);
@@ -55,6 +57,8 @@ absl::StatusOr<Registry::Withdrawn> Registry::Withdraw(const std::string& run,
   absl::StatusOr<RunState*> state = AtRest(run, pins);
   if (!state.ok()) return state.status();
   const Withdrawn withdrawn = Sum(**state);
+  // At once, so that the owner's relays may send again while the deletion is at
+  // work; Release adds it back if that fails.
   use_of_owners_.Subtract((*state)->run.owner(), withdrawn.bytes);
   // Kept until Release: relays that come meanwhile are told to wait, and a
   // deletion that fails gives back the run as it was.
@@ -64,6 +68,7 @@ absl::StatusOr<Registry::Withdrawn> Registry::Withdraw(const std::string& run,
   return withdrawn;
 }
 
+// REQUIRES: Withdraw has given the run out, and nobody has released it since.
 void Registry::Release(const std::string& run, bool deleted) {
   absl::MutexLock lock(&mutex_);
   const auto at = withdrawn_.find(run);

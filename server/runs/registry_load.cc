@@ -72,6 +72,8 @@ absl::Status Registry::LoadProcesses() {
             // Its run was deleted while the disk took no writes, and a write
             // that was queued before came behind that (RunCleaner::Delete).
             if (run == by_number.end()) return true;
+            // Shown in the status, so that a restart does not hide that batches
+            // were bad.
             quarantined_batches_ += books.quarantined_batches();
             const uint64_t bytes = BytesOf(books);
             use_of_owners_.Add(run->second->run.owner(), bytes);

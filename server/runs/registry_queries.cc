@@ -52,6 +52,8 @@ absl::Status NoSuchRun(const std::string& run) {
       "there is no run \"", run, "\": traincheckctl runs list names all"));
 }
 
+// For status, metrics and the deletion of sets: all of these run while
+// trainings stream, so the answer is numbers and not processes.
 std::vector<RunningRun> Registry::RunningRuns() const {
   absl::MutexLock lock(&mutex_);
   std::vector<RunningRun> runs;
@@ -61,6 +63,9 @@ std::vector<RunningRun> Registry::RunningRuns() const {
   return runs;
 }
 
+// A shelved run is read from the store while the lock is held, so that it
+// cannot be taken off the shelf, changed or deleted between the look and the
+// read.
 absl::StatusOr<v1::Run> Registry::Run(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
   RunState read;
@@ -97,6 +102,8 @@ RunView::Process Registry::ViewOf(const ProcessEntry& process,
       .torch_version = process.books.torch_version()};
 }
 
+// The view is a copy: checks and jobs work on it for minutes without the lock.
+// What comes meanwhile is in the next view.
 absl::StatusOr<RunView> Registry::View(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
   RunState read;
@@ -125,6 +132,7 @@ absl::StatusOr<RunView> Registry::View(const std::string& id) const {
   return view;
 }
 
+// Cheap for every run, shelved ones included: descriptions stay in memory.
 std::optional<RunOutline> Registry::OutlineOf(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
   const auto at = runs_.find(id);
@@ -149,6 +157,7 @@ std::optional<uint64_t> Registry::NumberOf(const std::string& id) const {
   return at->second.run.number();
 }
 
+// Asked for at the start alone (LiveChecks::Start).
 std::vector<std::string> Registry::RunIds() const {
   absl::MutexLock lock(&mutex_);
   std::vector<std::string> ids;
@@ -196,6 +205,8 @@ absl::StatusOr<std::vector<std::string>> Registry::Find(
   return ids;
 }
 
+// For retention, which chooses among all runs and so must not read the
+// processes of those that are shelved: their bytes are kept in memory.
 std::vector<RunUse> Registry::Uses() const {
   absl::MutexLock lock(&mutex_);
   std::vector<RunUse> uses;

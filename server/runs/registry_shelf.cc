@@ -55,6 +55,8 @@ absl::Status Registry::TakeOffShelf(RunState* run) {
   return absl::OkStatus();
 }
 
+// Called with each tick. It looks only at runs that have ended a moment ago
+// (RegistryOptions::shelve_after), not at all that were ever stored.
 void Registry::ShelveWhatRests() {
   const absl::Time now = options_.now();
   for (auto id = resting_.begin(); id != resting_.end();) {

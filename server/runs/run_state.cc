@@ -23,6 +23,8 @@ int32_t World(const RunState& run, uint32_t attempt) {
   return world;
 }
 
+// Ranks that have announced themselves. Several processes may hold one place,
+// one after the other, so this is a set.
 std::set<int32_t> RanksOf(const RunState& run, uint32_t attempt) {
   std::set<int32_t> ranks;
   for (const auto& [number, process] : run.processes) {
@@ -34,6 +36,8 @@ std::set<int32_t> RanksOf(const RunState& run, uint32_t attempt) {
   return ranks;
 }
 
+// Is nobody else to be expected in the newest attempt? Decides whether a run
+// ends at once or after the grace period (EndTime).
 bool AllRanksCame(const RunState& run) {
   const uint32_t attempt = LastAttempt(run);
   const int32_t world = World(run, attempt);
@@ -43,6 +47,7 @@ bool AllRanksCame(const RunState& run) {
          RanksOf(run, attempt).size() == static_cast<size_t>(world);
 }
 
+// What `runs list` shows. The newest attempt decides, as for verdicts.
 v1::RunStatus StatusOf(const RunState& run) {
   if (run.run.ended_unix_ns() == 0) return v1::RUN_STATUS_RUNNING;
   // What an earlier attempt lost was made up for.
@@ -71,6 +76,8 @@ void AddSteps(const stored::Process& process, v1::Run* api) {
   }
 }
 
+// People who look for a rank that never came need two things: whether it may
+// still come, and whether a process is there that has not said its rank yet.
 std::string MissingReason(const RunState& run, uint32_t attempt) {
   size_t others = 0;
   for (const auto& [number, process] : run.processes) {
@@ -121,6 +128,7 @@ std::string IdentityKey(const std::string& host, const std::string& boot_id,
 
 }  // namespace
 
+// Goes over all processes; callers that need it for each of them ask once.
 uint32_t LastAttempt(const RunState& run) {
   uint32_t attempt = 0;
   for (const auto& [number, process] : run.processes) {
@@ -170,6 +178,8 @@ void RunState::AddStored(stored::Process books, absl::Time now) {
   process.durable_next_batch = process.books.next_batch();
 }
 
+// A relay that comes back, or another relay for the same process, finds the
+// books that the first one began.
 ProcessEntry* RunState::Find(const v1::ProcessIdentity& identity) {
   const auto at =
       images.find({IdentityKey(identity.host(), identity.boot_id(),
@@ -257,6 +267,8 @@ std::optional<absl::Time> EndTime(const RunState& run, absl::Time now,
   return last;
 }
 
+// A run as clients see it, sums of its processes included. The registry holds
+// its lock meanwhile, so nothing here reads the disk.
 v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after) {
   v1::Run api;
   api.set_id(run.run.id());

@@ -9,6 +9,8 @@
 
 namespace traincheck::server {
 
+// The batch was checked when it came (DecodeBatchUntrusted), so an error here
+// means damage on disk.
 absl::StatusOr<StoredBatch> DecodeStored(std::string_view value) {
   v1::Batch stored;
   if (!stored.ParseFromArray(value.data(), static_cast<int>(value.size()))) {
@@ -24,6 +26,8 @@ absl::StatusOr<StoredBatch> DecodeStored(std::string_view value) {
         {slice.ring(), slice.from(), slice.to(), slice.records()});
   }
   batch.plain = *std::move(plain);
+  // 0 unless the batch only reports that its process has been quiet until this
+  // moment of its own monotonic clock.
   batch.quiet_us = stored.quiet_monotonic_ns() / 1000;
   return batch;
 }
@@ -31,6 +35,7 @@ absl::StatusOr<StoredBatch> DecodeStored(std::string_view value) {
 absl::Status ReadBatches(
     const Store& store, const BatchId& from, uint64_t to,
     const std::function<bool(const StoredBatch&)>& visitor) {
+  // The visitor of a scan can only stop it. What was wrong is kept here.
   absl::Status bad;
   const absl::Status scanned = store.Scan(
       Table::kBatches, BatchKey(from), BatchKey({from.run, from.process, to}),

@@ -9,6 +9,8 @@
 namespace traincheck::server {
 namespace {
 
+// Short beside Options::min_interval, which it delays by at most its own
+// length.
 constexpr absl::Duration kNap = absl::Milliseconds(1);
 
 }  // namespace
@@ -31,6 +33,8 @@ absl::Status Committer::LastError() const {
   return last_error_;
 }
 
+// Wakes the thread and waits for it. Without the join the store's database
+// could be destroyed while a group is written.
 void Committer::Close(absl::Duration patience) {
   {
     absl::MutexLock lock(&mutex_);
@@ -93,6 +97,9 @@ bool Committer::NextGroup(std::vector<Pending>* group) {
   return !group->empty();
 }
 
+// A disk that refuses (full, read-only) is tried again for as long as the
+// daemon runs: batches wait in the queue, whose size ByteBudget bounds, and
+// relays spool.
 bool Committer::CommitWithRetries(const std::vector<Pending>& group) {
   std::vector<const WriteSet*> sets;
   for (const Pending& pending : group) sets.push_back(&pending.writes);

@@ -24,6 +24,8 @@ namespace {
 
 constexpr char kFormatPrefix[] = "traincheckd store ";
 
+// What makes a folder a data directory (FORMAT) and what makes it a backup that
+// was never opened (BACKUP). Both are files of one line, for people who look.
 constexpr char kFormatName[] = "FORMAT";
 constexpr char kBackupName[] = "BACKUP";
 
@@ -76,6 +78,8 @@ absl::Status WriteFormat(const std::string& dir) {
                     absl::StrCat(kFormatPrefix, kStoreFormatVersion, "\n"));
 }
 
+// The version in the file FORMAT. Whatever else stands there means that the
+// folder is something else's, and nothing in it is touched.
 absl::StatusOr<int> ReadFormat(const std::string& dir) {
   std::ifstream file(FormatPath(dir));
   std::string line;
@@ -108,6 +112,10 @@ absl::Status CheckFormat(const std::string& dir) {
   return absl::OkStatus();
 }
 
+// The client that names the folder may be on another host, so the path is
+// looked at before anything is made: a relative path would be taken from the
+// daemon's working directory, and a backup within the data directory would be
+// part of the next backup.
 absl::Status CheckBackupFolder(const std::string& dir,
                                const std::filesystem::path& folder) {
   std::error_code error;

@@ -8,6 +8,8 @@ constexpr size_t kProcessKeyBytes = 1 + 8 + 4;
 constexpr std::string_view kJobPrefix = "job/";
 
 template <typename Number>
+// The most significant byte goes first: RocksDB orders keys by their bytes, and
+// scans by number rely on that order.
 void Append(Number number, std::string* to) {
   for (int shift = 8 * (sizeof(Number) - 1); shift >= 0; shift -= 8) {
     to->push_back(static_cast<char>(number >> shift));
@@ -15,6 +17,8 @@ void Append(Number number, std::string* to) {
 }
 
 template <typename Number>
+// REQUIRES: `from` has as many bytes as the number. Callers compare the size of
+// the key first, since a key from a damaged store may have any.
 Number Take(std::string_view* from) {
   Number number = 0;
   for (size_t i = 0; i < sizeof(Number); ++i) {
@@ -26,6 +30,8 @@ Number Take(std::string_view* from) {
 
 }  // namespace
 
+// The batches of a run, and within it those of a process, are one range each: a
+// check reads the second from its cursor on, retention deletes the first.
 std::string BatchKey(const BatchId& id) {
   std::string key;
   Append(id.run, &key);
@@ -42,8 +48,8 @@ bool ParseBatchKey(std::string_view key, BatchId* id) {
   return true;
 }
 
-// One table holds several kinds of entries for a run. A letter in front tells
-// them apart, so that a scan of one kind reads no other.
+// One table holds several kinds of entries for a run. The letter in front keeps
+// each kind in a range of its own, so that a scan of one kind reads no other.
 std::string RunKey(uint64_t run) {
   std::string key = "r";
   Append(run, &key);
@@ -57,6 +63,8 @@ std::string ProcessKey(uint64_t run, uint32_t process) {
   return key;
 }
 
+// The size tells this kind of key from the others of the table: none of those
+// has 13 bytes.
 bool ParseProcessKey(std::string_view key, uint64_t* run) {
   if (key.size() != kProcessKeyBytes) return false;
   key.remove_prefix(1);
@@ -97,12 +105,16 @@ std::optional<uint64_t> RunOfViolationKey(std::string_view key) {
   return Take<uint64_t>(&key);
 }
 
+// Apart from the check itself (CheckKey): clients ask for the progress of a
+// check, which must not read the ids of all decided rules.
 std::string DecidedKey(uint64_t run) {
   std::string key = "d";
   Append(run, &key);
   return key;
 }
 
+// Marks lie under the number of their run, so that deleting the run deletes
+// them with one range.
 std::string MarkKey(uint64_t run, std::string_view violation) {
   return "mark/" + ViolationKey(run, violation);
 }

@@ -21,6 +21,8 @@ constexpr std::array<const char*, kTables> kColumnFamilies = {
 
 // Of the oldest blob files; beyond it RocksDB copies what is alive by itself.
 constexpr double kGarbageShare = 0.5;
+// Of the table files of batches, which hold keys and the places of blobs, not
+// the batches themselves.
 constexpr uint64_t kKeyFileBytes = 2 << 20;
 
 // RocksDB's own messages go where ours go. Its log file would be one more
@@ -91,6 +93,7 @@ rocksdb::ColumnFamilyOptions FamilyOptions(
   options.write_buffer_size = 8 << 20;
   if (table == Table::kBatches || table == Table::kQuarantine) {
     options.enable_blob_files = true;
+    // Smaller values stay in the tables.
     options.min_blob_size = 1024;
     // Payloads are zstd frames already.
     options.compression = rocksdb::kNoCompression;

@@ -23,10 +23,18 @@ namespace traincheck::server {
 namespace {
 
 constexpr char kStoreIdKey[] = "store_id";
+// For what is queued when the daemon stops. What does not get to disk in that
+// time was never acknowledged, so relays still have it.
 constexpr absl::Duration kClosePatience = absl::Seconds(1);
+// Reclaim copies live blobs out of the files that it frees, which takes room
+// before it gives any.
 constexpr uint64_t kRoomToCopy = uint64_t{1} << 30;
+// For the id of a new store. A start that waits longer has a disk that takes no
+// writes, and says so.
 constexpr absl::Duration kFirstWritePatience = absl::Seconds(10);
 
+// Callers distinguish two cases alone: damage, which stays, and everything
+// else.
 absl::Status FromRocksdb(const rocksdb::Status& status) {
   if (status.ok()) return absl::OkStatus();
   if (status.IsCorruption()) {
@@ -150,7 +158,8 @@ class RocksdbStore final : public Store {
     return Unreadable(at->status(), table);
   }
 
-  // RocksDB names a damaged table file, but not a damaged blob file.
+  // The error names the table and the path, since RocksDB itself names a
+  // damaged table file but not a damaged blob file.
   absl::Status Unreadable(const rocksdb::Status& status, Table table) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     const absl::Status error = FromRocksdb(status);
@@ -197,6 +206,8 @@ class RocksdbStore final : public Store {
     return bytes;
   }
 
+  // Answers while the database is closed, too. It walks over all files of the
+  // directory, so it is for status and metrics and not for each batch.
   StoreHealth Health() const override {
     return {.stored_bytes = BytesOf(dir_),
             .free_bytes = FreeBytes().value_or(0),
@@ -231,11 +242,14 @@ class RocksdbStore final : public Store {
         options_.min_free_bytes >> 20, " MiB needed"));
   }
 
-  // On the commit thread.
+  // Makes one group durable. Runs on the commit thread, which is the only one
+  // that touches broken_.
   absl::Status Commit(const std::vector<const WriteSet*>& sets) {
     // Before the database is opened again, which writes, too.
     if (absl::Status status = CheckFreeSpace(); !status.ok()) return status;
     if (absl::Status status = ReopenIfBroken(); !status.ok()) return status;
+    // Shared with the other readers: a write replaces nothing that they use.
+    // Only ReopenIfBroken takes the lock alone.
     absl::ReaderMutexLock lock(&mutex_);
     const rocksdb::Status status = WriteSynced(sets);
     broken_ = !status.ok();
@@ -286,14 +300,18 @@ class RocksdbStore final : public Store {
   Committer committer_;  // last: its thread uses the others
 };
 
-// RocksDB says it in words alone: the code is that of any error of files. From
-// their beginning, since paths follow.
+// Does another process, or another store of this one, hold the directory?
+// RocksDB gives such an error the code of any error of files and says it in
+// words alone. The words are compared from their beginning, because paths
+// follow that may contain anything.
 bool IsLocked(const rocksdb::Status& status) {
   const std::string text = status.ToString();
   return absl::StartsWith(text, "IO error: While lock file") ||
          absl::StartsWith(text, "IO error: lock hold by current process");
 }
 
+// What the user reads when the daemon does not start: the cause, and what to do
+// about each of the three.
 absl::Status OpenError(const std::string& dir, const rocksdb::Status& status) {
   const std::string text = status.ToString();
   if (IsLocked(status)) {
