@@ -18,6 +18,8 @@ void Log(const char* what, const v1::Token& token, const Caller& by) {
 
 }  // namespace
 
+// Only administrators reach these methods (method_roles.cc). The reply holds
+// the token's text, which is kept nowhere and not shown again.
 grpc::Status AccessService::CreateToken(grpc::ServerContext* context,
                                         const v1::CreateTokenRequest* request,
                                         v1::CreateTokenReply* response) {
@@ -29,6 +31,7 @@ grpc::Status AccessService::CreateToken(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
+// Without texts and hashes: ids, roles, owners and times.
 grpc::Status AccessService::ListTokens(grpc::ServerContext*,
                                        const v1::ListTokensRequest*,
                                        grpc::ServerWriter<v1::Token>* writer) {
@@ -38,6 +41,8 @@ grpc::Status AccessService::ListTokens(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+// Streams and watchers that came with the token end by themselves
+// (IngestService::Tick, ViolationWatch).
 grpc::Status AccessService::RevokeToken(grpc::ServerContext* context,
                                         const v1::RevokeTokenRequest* request,
                                         v1::Token* response) {

@@ -30,6 +30,8 @@ OwnToken::OwnToken(const std::string& text, const std::string& data_dir,
   }
 }
 
+// The folder at runtime is made when it is needed, since the system may clear
+// it while the daemon runs.
 absl::Status OwnToken::Write(const std::string& path) const {
   if (absl::StartsWith(path, RuntimeFolder())) {
     const absl::Status made = MakeRuntimeFolder().status();

@@ -39,6 +39,7 @@ absl::Status Unknown() {
       "create");
 }
 
+// Text from the network: nothing of it is used before its shape is right.
 std::optional<std::string> IdOf(std::string_view text) {
   if (text.size() != kTextBytes || text.substr(0, kPrefix.size()) != kPrefix ||
       text[kPrefix.size() + kIdDigits] != '.') {
@@ -58,6 +59,7 @@ v1::Token ToApi(const std::string& id, const stored::Token& token) {
   return api;
 }
 
+// The role is one that CheckRequest has let through when the token was made.
 Caller CallerOf(const std::string& id, const stored::Token& token) {
   return {static_cast<v1::Role>(token.role()), token.owner(), id};
 }
@@ -160,6 +162,8 @@ absl::StatusOr<v1::CreateTokenReply> TokenBook::CreateUntrusted(
   return reply;
 }
 
+// Automatic tokens are left out: nobody made them, and they end with the
+// daemon.
 std::vector<v1::Token> TokenBook::List() const {
   absl::MutexLock lock(&mutex_);
   std::vector<v1::Token> list;
@@ -213,6 +217,7 @@ absl::Time TokenBook::ExpiryOf(const Caller& caller) const {
       static_cast<int64_t>(at->second.expires_unix_ns()));
 }
 
+// By the daemon's clock; a token without an end is good until it is revoked.
 absl::Status TokenBook::CheckExpiry(const std::string& id,
                                     const stored::Token& token) const {
   if (token.expires_unix_ns() == 0) return absl::OkStatus();

@@ -114,11 +114,14 @@ void AlertCaller::Start() {
   thread_ = std::thread([this] { Loop(); });
 }
 
+// Commands that run go on without the daemon: somebody may be about to be
+// called.
 void AlertCaller::Stop() {
   stopping_ = true;
   if (thread_.joinable()) thread_.join();
 }
 
+// For the status and the metrics, on any thread.
 v1::AlertCalls AlertCaller::Calls() const {
   absl::MutexLock lock(&mutex_);
   return calls_;
@@ -280,6 +283,8 @@ void AlertCaller::StartCommand(const v1::Violation& lead) {
   running_.push_back({*pid, lead.id(), absl::Now() + options_.patience});
 }
 
+// Without it ended commands would stay zombies, and one that hangs would run
+// for ever.
 void AlertCaller::Reap() {
   std::vector<Running> still;
   for (Running& one : running_) {

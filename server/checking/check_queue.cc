@@ -76,6 +76,8 @@ std::optional<v1::CheckProgress> CheckQueue::Progress(
   return progress;
 }
 
+// Distinguishes "nothing was published yet" from "nothing will be": the second
+// is read from the store (LiveChecks::Progress).
 bool CheckQueue::IsAhead(const std::string& run) const {
   absl::MutexLock lock(&mutex_);
   return at_ == run || due_.contains(run) || due_later_.contains(run);
@@ -110,6 +112,7 @@ bool CheckQueue::HasNext() const {
   return stopping_ || !due_later_.empty() || !NextDue().empty();
 }
 
+// Runs whose rest is over may be given to the worker again, if they are due.
 void CheckQueue::WakeRested() {
   const auto now = std::chrono::steady_clock::now();
   std::erase_if(resting_, [&](const auto& run) { return run.second <= now; });
@@ -192,6 +195,7 @@ void CheckQueue::SetBehind(const std::string& run, uint64_t batches) {
   }
 }
 
+// A metric: it grows where checks are slower than trainings.
 uint64_t CheckQueue::BatchesBehind() const {
   absl::MutexLock lock(&mutex_);
   uint64_t batches = 0;

@@ -34,6 +34,7 @@ std::map<uint32_t, uint32_t> EndsOf(const RunView& run) {
 
 }  // namespace
 
+// The caller adds which set was used and what was reported (LiveCheck).
 stored::Check Summarise(const CheckSummary& summary) {
   stored::Check check;
   check.set_total(summary.total);
@@ -50,6 +51,8 @@ stored::Check Summarise(const CheckSummary& summary) {
   return check;
 }
 
+// For reviews of rules (RuleReview): a run speaks for or against a rule only if
+// its check has decided it.
 stored::DecidedRules DecidedBy(const Checker& checker) {
   stored::DecidedRules decided;
   for (const InvariantVerdict& verdict : checker.Verdicts()) {
@@ -78,6 +81,7 @@ v1::CheckProgress ToApi(const stored::Check& check) {
   return progress;
 }
 
+// By the durable cursors, so it is the same before and after a restart.
 uint64_t BatchCountOf(const RunView& run) {
   uint64_t batches = 0;
   for (const RunView::Process& process : run.processes) {

@@ -229,6 +229,7 @@ LiveCheck::News LiveCheck::TakeNews(const RunView& run) {
   return {.found = check_->checker().Violations(), .is_all = true};
 }
 
+// A finished check saves no state here: Finish keeps the one before the end.
 bool LiveCheck::IsSnapshotDue() const {
   return absl::Now() >= next_snapshot_ && !check_->finished() &&
          check_->batches() != saved_batches_;
@@ -252,6 +253,8 @@ void LiveCheck::AddCheck(const RunView& run, WriteSet* writes) const {
   writes->Put(Table::kRuns, CheckKey(run.number), stored_.SerializeAsString());
 }
 
+// When the daemon stops: the next one goes on from here instead of the last
+// snapshot, up to snapshot_every old.
 void LiveCheck::Save(const RunView& run) {
   if (check_ == nullptr || check_->batches() == saved_batches_) return;
   WriteSet writes;

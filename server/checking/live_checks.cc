@@ -88,6 +88,7 @@ bool LiveChecks::Turn(const std::string& id, size_t* processes) {
   return false;
 }
 
+// Called on the worker's thread, which alone uses checks_.
 LiveCheck& LiveChecks::CheckOf(const RunView& run) {
   std::unique_ptr<LiveCheck>& check = checks_[run.id];
   // Another number under this id: the run was deleted and another one began.

@@ -4,6 +4,7 @@
 
 namespace traincheck::server {
 
+// REQUIRES: the process has a place (HasPlace).
 void RankPace::Add(const RunView::Process& process, uint64_t step, bool live) {
   const Place place = {process.attempt, *process.rank};
   // Views list processes by number, so holders ascend, as HoldersOf promises.

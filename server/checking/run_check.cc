@@ -203,6 +203,7 @@ bool RunCheck::WaitsForItsPlace(const RunView::Process& process,
   });
 }
 
+// By the durable cursor of the view: what is not on disk yet is not read.
 bool RunCheck::IsBehind(const RunView::Process& process) const {
   const auto at = cursors_.find(process.number);
   const uint64_t read = at == cursors_.end() ? 0 : at->second.next_batch;

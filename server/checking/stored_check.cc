@@ -67,6 +67,8 @@ v1::CheckResult ResultOf(const RunCheck& check, const RunView& run,
   return result;
 }
 
+// For the client's progress bar. Refused processes are left out on both sides,
+// since they are never read.
 double FractionRead(const RunCheck& check, const RunView& run) {
   uint64_t batches = 0;
   for (const RunView::Process& process : run.processes) {
@@ -78,6 +80,7 @@ double FractionRead(const RunCheck& check, const RunView& run) {
 
 }  // namespace
 
+// A run that goes on has no final verdict; the live check has the one so far.
 absl::StatusOr<RunView> StoredChecks::FindRun(const std::string& id) const {
   return FindEndedRun(*use_.registry, id,
                       "check it when it has, or start it with the set to check "

@@ -8,6 +8,7 @@
 namespace traincheck::server {
 namespace {
 
+// Written by this daemon or an older one; that it does not parse means damage.
 absl::StatusOr<v1::Violation> Parse(std::string_view value) {
   v1::Violation violation;
   if (!violation.ParseFromArray(value.data(), static_cast<int>(value.size()))) {
@@ -48,6 +49,8 @@ absl::Status VisitStoredViolations(const Store& store,
   return Visit(store, "", std::string(9, '\xff'), visitor);
 }
 
+// What was taken back leaves only a revision in the store (KeepOnly) and is no
+// violation any more.
 absl::StatusOr<std::vector<v1::Violation>> ReadViolations(const Store& store,
                                                           uint64_t run) {
   std::vector<v1::Violation> violations;

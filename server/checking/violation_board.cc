@@ -47,6 +47,7 @@ void Add(const ViolationBoard::Counts& more, ViolationBoard::Counts* counts) {
   Add(more.open_incidents, &counts->open_incidents);
 }
 
+// REQUIRES: so many were added; the counts are unsigned.
 void Subtract(const ByGrade& less, ByGrade* counts) {
   counts->alerts -= less.alerts;
   counts->advice -= less.advice;
@@ -75,6 +76,9 @@ absl::StatusOr<std::unique_ptr<ViolationBoard>> ViolationBoard::Load(
   return board;
 }
 
+// At the start. A store may hold hundreds of thousands of violations, so each
+// leaves only its place and revision in memory and counts into the sums of its
+// run.
 void ViolationBoard::AddStored(uint64_t run, const v1::Violation& violation) {
   // Also of those that were taken back: no revision is given twice.
   revision_ = std::max<uint64_t>(revision_, violation.revision());
@@ -91,6 +95,7 @@ void ViolationBoard::AddStored(uint64_t run, const v1::Violation& violation) {
   Add(counts, &shelved_);
 }
 
+// Numbers and not names: a name may be another run's after a deletion.
 ViolationBoard::OfRun& ViolationBoard::OfRunNumber(uint64_t number,
                                                    const std::string& run) {
   const auto [at, is_new] = runs_.try_emplace(number);
@@ -183,6 +188,8 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
   return true;
 }
 
+// On the checks' thread. The caller's writes (a snapshot, how far the check has
+// come) go to disk with the violations or not at all.
 void ViolationBoard::Post(uint64_t run, const std::vector<Violation>& found,
                           Known known, const MoreWrites& more,
                           WriteSet writes) {
@@ -252,6 +259,8 @@ void ViolationBoard::KeepOnly(const std::string& run,
   if (!writes.entries().empty()) Write(*number, false, std::move(writes));
 }
 
+// On the thread that deletes the run, behind the deletion in the store and
+// behind CheckQueue::Forget: the checks post nothing more under this number.
 void ViolationBoard::Remove(const std::string& run) {
   absl::MutexLock lock(&mutex_);
   const std::optional<uint64_t> number = NumberOf(run);
@@ -300,6 +309,7 @@ absl::StatusOr<std::vector<v1::Violation>> ViolationBoard::List(
   return violations;
 }
 
+// Ordered by number, which is the order in which the runs began.
 std::vector<std::string> ViolationBoard::Runs() const {
   absl::MutexLock lock(&mutex_);
   std::vector<std::string> runs;
@@ -388,6 +398,7 @@ absl::StatusOr<ViolationBoard::Changes> ViolationBoard::ChangesAfter(
   return changes;
 }
 
+// Where a watcher begins that wants only what comes.
 uint64_t ViolationBoard::Revision() const {
   absl::MutexLock lock(&mutex_);
   return durable_revision_;

@@ -2,6 +2,9 @@
 
 namespace traincheck::server {
 
+// Subjects are left out: incidents are found by them, and nobody is shown them.
+// Revision and first sight are added by the board, marks and silences by the
+// view.
 v1::Violation ToApi(const Violation& violation) {
   v1::Violation api;
   api.set_id(violation.id);
@@ -20,6 +23,8 @@ v1::Violation ToApi(const Violation& violation) {
   api.mutable_sites()->Assign(violation.sites.begin(), violation.sites.end());
   api.mutable_callers()->Assign(violation.callers.begin(),
                                 violation.callers.end());
+  // The words are part of the API and of what is stored, as are those of the
+  // grades below.
   api.set_status(violation.open ? "open" : "ended");
   api.set_expected(violation.expected);
   api.set_seen(violation.seen);

@@ -37,6 +37,8 @@ v1::ComparedVariables MessageOf(const ProcessResult::Variables& variables) {
   return message;
 }
 
+// Without a first step that differs the rank is equal, as far as it was
+// compared.
 v1::ComparedRank MessageOf(const ComparedRank& rank) {
   v1::ComparedRank message;
   message.set_rank(rank.rank);
@@ -46,6 +48,7 @@ v1::ComparedRank MessageOf(const ComparedRank& rank) {
   return message;
 }
 
+// How much "no difference" means: a comparison of few values says little.
 v1::ComparedCounts CountsOf(const ComparisonCoverage& coverage) {
   v1::ComparedCounts message;
   message.set_whole_steps(coverage.whole_steps);
@@ -72,6 +75,8 @@ v1::CompareRunsResult ToApi(const ComparisonResult& result) {
   for (const Difference& difference : result.first) {
     *message.add_first() = MessageOf(difference);
   }
+  // All differences of the first step that differs, by rung; `first` holds only
+  // some of them.
   for (const auto& [rung, count] : result.counts) {
     v1::RungCount* added = message.add_counts();
     added->set_rung(NameOf(rung));

@@ -30,6 +30,8 @@ grpc::Status ComparisonService::CompareRuns(
   if (!slot.ok()) return ToGrpc(slot.status());
   v1::CompareRunsProgress progress;
   absl::Time told;
+  // The comparison calls this with each pair of reads, and gives up where it
+  // returns false.
   const auto tell = [&](double fraction) {
     if (stopping_ || context->IsCancelled()) return false;
     if (absl::Now() - told < kTellEvery) return true;

@@ -29,6 +29,8 @@ struct Source {
   AttemptProcesses processes;
 };
 
+// For the client's progress bar: processes that only one run has count too,
+// though they are not read, so the bar may end early.
 uint64_t BatchesOf(const AttemptProcesses& processes) {
   uint64_t batches = 0;
   for (const auto& [key, process] : processes.ranks) {
@@ -40,6 +42,8 @@ uint64_t BatchesOf(const AttemptProcesses& processes) {
   return batches;
 }
 
+// By ends that are durable: until then the last batches may not be in the
+// store.
 bool HaveEnded(const AttemptProcesses& processes) {
   const auto has_ended = [](const auto& entry) {
     return entry.second.end.has_value();
@@ -101,6 +105,7 @@ class Comparing {
   };
 
   template <typename Processes, typename Name, typename Pair>
+  // For ranks and for workers alike: pairs what both runs have.
   absl::Status ForEach(const Processes& a, const Processes& b, const char* kind,
                        Name name, Pair pair) {
     for (const auto& [key, process] : a) {
@@ -214,6 +219,7 @@ absl::StatusOr<Source> FindSource(const Registry& registry,
   }
 }
 
+// Attempt 0 is an attempt, so protobuf's presence says whether one was named.
 std::optional<uint32_t> Given(bool has, uint32_t attempt) {
   return has ? std::optional(attempt) : std::nullopt;
 }

@@ -16,6 +16,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
+// Comment and name are shown to other users and may be left out.
 absl::Status CheckRequest(const v1::MarkViolationRequest& request) {
   if (request.mark() != kConfirmed && request.mark() != kFalseAlarm &&
       request.mark() != kNoMark) {
@@ -52,6 +53,8 @@ absl::StatusOr<v1::MarkViolationReply> Marks::SetUntrusted(
   return Give(run, request, incident);
 }
 
+// An incident is judged once: the mark of its lead goes to all that follow from
+// it.
 absl::StatusOr<v1::MarkViolationReply> Marks::Give(
     uint64_t run, const v1::MarkViolationRequest& request,
     const std::vector<v1::Violation>& incident) {
@@ -89,6 +92,7 @@ absl::StatusOr<v1::MarkViolationReply> Marks::Give(
   return reply;
 }
 
+// REQUIRES: changing_ is held, as for Give: marks are read and then deleted.
 absl::StatusOr<v1::MarkViolationReply> Marks::TakeBack(
     uint64_t run, const std::string& violation) {
   const absl::StatusOr<OfRun> before = Of(run);

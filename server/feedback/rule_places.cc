@@ -21,6 +21,8 @@ void RulePlaces::Read(const std::string& selection) const {
   }
 }
 
+// Under the lock while a set is read, so that it is read once; callers are few
+// (incidents with a silenced lead).
 Place RulePlaces::Of(const v1::Violation& violation,
                      const std::string& selection) const {
   absl::MutexLock lock(&mutex_);

@@ -205,6 +205,7 @@ absl::StatusOr<std::vector<v1::RuleRecord>> RuleReview::BrokenInHealthyRuns(
   return broken;
 }
 
+// Shown beside a violation, while somebody decides whether to believe it.
 absl::StatusOr<v1::RuleRecord> RuleReview::RecordOf(
     const v1::Violation& violation, const std::string& owner) const {
   RunQuery query = RunsOf(owner);
@@ -222,6 +223,7 @@ absl::StatusOr<v1::RuleRecord> RuleReview::RecordOf(
   return record;
 }
 
+// For administrators: over the runs of all owners.
 absl::StatusOr<v1::SetReview> RuleReview::Review(const std::string& set) const {
   Rules wanted;
   if (!set.empty()) {

@@ -43,6 +43,8 @@ bool IsActive(const v1::Silence& silence, absl::Time now) {
              now;
 }
 
+// A silence with a mistyped name would cover nothing, and somebody would be
+// alerted who has silenced it.
 absl::Status NotThere(const std::string& what, const std::string& typed,
                       const std::vector<std::string>& names) {
   const std::string nearest = NearestWord(typed, names);
@@ -151,6 +153,8 @@ absl::Status Silences::Check(const v1::Silence& silence) const {
   return silence.rule().empty() ? absl::OkStatus() : CheckRule(silence.rule());
 }
 
+// Short, since people type it; a hash, so that it says nothing of how many
+// silences there are.
 std::string Silences::NewId(const v1::Silence& silence) const {
   for (size_t more = 0;; ++more) {
     const std::string id =
@@ -217,6 +221,8 @@ absl::StatusOr<v1::Silence> Silences::Remove(const std::string& id) {
   return was;
 }
 
+// Ended silences stay on the list until somebody removes them: they explain why
+// nobody was alerted then.
 std::vector<v1::Silence> Silences::List() const {
   absl::MutexLock lock(&mutex_);
   std::vector<v1::Silence> all;

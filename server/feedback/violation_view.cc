@@ -87,6 +87,7 @@ absl::StatusOr<v1::Violation> ViolationView::Find(const std::string& id) const {
   return NoSuchViolation(id);
 }
 
+// For marks: who marks a lead means all that follows from it.
 absl::StatusOr<Violations> ViolationView::FindIncident(
     const std::string& id) const {
   absl::StatusOr<v1::Violation> named = Find(id);
@@ -157,6 +158,7 @@ absl::StatusOr<ViolationView::ChangedRuns> ViolationView::ChangedRunsAfter(
   return changed;
 }
 
+// Silences first: they may change leads. Marks stay with their violations.
 absl::Status ViolationView::Annotate(const std::string& run,
                                      Violations* violations) const {
   AddSilences(use_.silences->Active(), run, violations);

@@ -77,6 +77,8 @@ void LearnProcess(FieldReader fields, BatchFacts* facts) {
   if (kind.kind != ProcessKind::kUnknown) facts->kind = kind;
 }
 
+// Marks are the skeleton of a training: steps, plans and ends. The daemon keeps
+// the last ones in its books, so that lists and status need no batches.
 void LearnMark(const MarkRecord& mark, BatchFacts* facts) {
   switch (static_cast<MarkKind>(mark.header.flags)) {
     case MarkKind::kStepClosed:
@@ -222,6 +224,8 @@ absl::Status CheckBatchLimits(const v1::Batch& batch) {
   return absl::OkStatus();
 }
 
+// Runs on the thread that takes the message (one of gRPC's, or the daemon's
+// tick) and without the registry's lock, which all streams share.
 absl::StatusOr<BatchFacts> DecodeBatchUntrusted(const v1::Batch& batch) {
   if (absl::Status status = CheckSlices(batch); !status.ok()) return status;
   absl::StatusOr<std::string> plain =

@@ -21,6 +21,8 @@ bool IsRunIdCharacter(char c) {
   return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == ':' || c == '-';
 }
 
+// Only sizes are bounded here: the texts are kept with the run or the process,
+// and shown as they are escaped (MakePrintable).
 absl::Status CheckText(absl::string_view field, const std::string& text,
                        size_t limit) {
   if (text.size() > limit) {
@@ -41,7 +43,8 @@ absl::Status CheckRunId(const std::string& run) {
   return absl::OkStatus();
 }
 
-// It stands in quotes in messages.
+// The name of the host stands in quotes in messages and log lines, so it must
+// not end them.
 absl::Status CheckHost(const std::string& host) {
   if (host.empty()) return Malformed("process.host", "is empty");
   if (absl::Status s = CheckText("process.host", host, kMaxTextBytes);
@@ -88,6 +91,8 @@ absl::Status CheckHelloUntrusted(const v1::Hello& hello) {
   return absl::OkStatus();
 }
 
+// The host and the run are not among these: CheckHost and CheckRunId let
+// nothing through that would have to be escaped.
 void MakePrintable(v1::Hello* hello) {
   for (std::string* const text :
        {hello->mutable_process()->mutable_boot_id(),
@@ -99,6 +104,7 @@ void MakePrintable(v1::Hello* hello) {
 }
 
 absl::StatusOr<uint32_t> ChooseFormat(const v1::Hello& hello) {
+  // The overlap of both ranges; its newest format is spoken.
   const uint32_t newest =
       std::min(hello.format_version_max(), kRecordFormatVersion);
   const uint32_t oldest =

@@ -20,6 +20,8 @@ constexpr absl::Duration kLookPeriod = absl::Milliseconds(500);
 // Between two looks at memory that may be given back.
 constexpr absl::Duration kHeapPeriod = absl::Seconds(1);
 
+// gRPC's own limit for the port is higher, since clients import sets
+// (kMaxReceiveBytes).
 absl::Status CheckSize(size_t bytes) {
   if (bytes <= kMaxMessageBytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(

@@ -2,6 +2,8 @@
 
 namespace traincheck::server {
 
+// Wakes nobody: more bytes that wait can only stop the next read, never start
+// one.
 void ReplyOutbox::Queued(uint64_t bytes) {
   absl::MutexLock lock(&mutex_);
   unsynced_bytes_ += bytes;
@@ -16,6 +18,8 @@ void ReplyOutbox::Welcome(const v1::Welcome& welcome) {
   wake_();
 }
 
+// On the store's commit thread, once for each batch. Several calls between two
+// writes to the wire become one answer (Next).
 void ReplyOutbox::Stored(uint64_t next_batch, uint64_t bytes) {
   {
     absl::MutexLock lock(&mutex_);
@@ -26,6 +30,8 @@ void ReplyOutbox::Stored(uint64_t next_batch, uint64_t bytes) {
   wake_();
 }
 
+// For a relay that sends what is stored: it has not seen the acknowledgement,
+// perhaps because the stream before this one broke.
 void ReplyOutbox::Repeat() {
   {
     absl::MutexLock lock(&mutex_);
@@ -34,6 +40,7 @@ void ReplyOutbox::Repeat() {
   wake_();
 }
 
+// The end of the process is on disk with all of its batches.
 void ReplyOutbox::Goodbye() {
   {
     absl::MutexLock lock(&mutex_);
@@ -54,6 +61,8 @@ void ReplyOutbox::Plan(const v1::PlanChange& change) {
   wake_();
 }
 
+// One message at a time, in the order of urgency: the Welcome, the plan, what
+// is stored.
 std::optional<v1::IngestReply> ReplyOutbox::Next() {
   absl::MutexLock lock(&mutex_);
   v1::IngestReply reply;

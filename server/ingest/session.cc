@@ -11,6 +11,8 @@
 namespace traincheck::server {
 namespace {
 
+// As for batches: a ring's number makes an entry in the books of the process,
+// so a relay must not name any it likes.
 absl::Status CheckReports(const RingReportList& reports) {
   if (reports.size() > kMaxRingReports) {
     return absl::ResourceExhaustedError(
@@ -37,6 +39,8 @@ Session::Session(const Dependencies& dependencies, std::string owner,
 
 Session::~Session() = default;
 
+// The order of messages is part of the protocol (session.h). A relay that
+// breaks it loses its stream.
 absl::Status Session::Receive(const v1::IngestRequest& request) {
   if (left_) {
     return absl::InvalidArgumentError("a message after Goodbye");
@@ -97,6 +101,8 @@ absl::Status Session::OnHello(v1::Hello hello) {
   return absl::OkStatus();
 }
 
+// A batch over a limit ends the stream; one that does not decode is
+// quarantined, and the stream goes on.
 absl::Status Session::OnBatch(const v1::Batch& batch) {
   if (absl::Status s = CheckBatchLimits(batch); !s.ok()) return s;
   // A relay sends again what it was not told of.
@@ -130,6 +136,8 @@ absl::Status Session::OnReports(const v1::RingReports& reports) {
   return use_.registry->Report(stream_, reports);
 }
 
+// The relay has delivered all that it will deliver, and says how the process
+// ended.
 absl::Status Session::OnGoodbye(const v1::Goodbye& goodbye) {
   if (absl::Status s = CheckReports(goodbye.rings()); !s.ok()) return s;
   if (goodbye.end() == v1::END_KIND_UNSPECIFIED) {
@@ -146,6 +154,8 @@ absl::Status Session::CheckCurrent() const {
   return greeted_ ? use_.registry->CheckStream(stream_) : absl::OkStatus();
 }
 
+// Also of a stream that said Goodbye, or that another one has replaced: the
+// registry then has nothing to do.
 void Session::Disconnect() {
   // First, so that no plan is published to a stream that is gone.
   plan_.reset();

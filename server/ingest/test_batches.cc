@@ -6,9 +6,12 @@
 namespace traincheck::server {
 namespace {
 
+// More than any of the records below takes.
 constexpr size_t kRoom = 512;
 
 template <typename Fixed>
+// A record without fields behind its fixed part. The buffer is aligned as
+// records in a ring are, which the writer relies on.
 std::string Plain(const Fixed& fixed, RecordType type, uint8_t flags) {
   alignas(8) char buffer[kRoom];
   FieldWriter writer(buffer, sizeof buffer, fixed);
@@ -27,6 +30,8 @@ std::string CleanExitRecord() {
                static_cast<uint8_t>(MarkKind::kCleanExit));
 }
 
+// As a rank that torchrun has started: the place is known from its environment,
+// and no nonce of a start comes with it.
 std::string PlaceRecordOf(int32_t rank, int32_t world) {
   return Plain(
       PlaceRecord{.header = {},
@@ -50,6 +55,7 @@ std::string DropsRecordOf(uint64_t dropped) {
                RecordType::kDrops, 0);
 }
 
+// Functions, sites and objects repeat, as in a training loop.
 std::string CallRecords(uint32_t call) {
   alignas(8) char buffer[kRoom];
   FieldWriter begin(buffer, sizeof buffer,
@@ -66,6 +72,8 @@ std::string CallRecords(uint32_t call) {
   return records;
 }
 
+// A state is followed by the digests that its content announces: here of the
+// data alone.
 std::string StateRecordOf(uint32_t variable, uint64_t digest) {
   struct StateWithDigest {
     StateRecord state;
@@ -82,6 +90,7 @@ std::string PaddingRecord() {
   return Plain(RecordHeader{}, RecordType::kPadding, 0);
 }
 
+// With the checksum that relays must add (DecompressUntrusted).
 std::string Compress(const std::string& plain) {
   ZSTD_CCtx* context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
@@ -92,6 +101,8 @@ std::string Compress(const std::string& plain) {
   return frame;
 }
 
+// Sizes and sums fit each other; only the positions and counts of the slices
+// are the caller's.
 v1::Batch MakeBatch(uint64_t number, const std::vector<TestSlice>& slices) {
   v1::Batch batch;
   batch.set_number(number);
@@ -117,6 +128,7 @@ v1::Batch StepBatch(uint64_t number) {
                              .records = 1}});
 }
 
+// A reference run: no set is selected for it unless the Hello asks for one.
 v1::Hello MakeHello(const std::string& run, uint32_t pid) {
   v1::Hello hello;
   hello.set_format_version_min(kRecordFormatVersionMin);

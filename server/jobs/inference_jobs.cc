@@ -69,6 +69,7 @@ InferenceJobs::~InferenceJobs() {
   if (thread_.joinable()) thread_.join();
 }
 
+// Each run once, since a run may be named twice.
 std::vector<RunPins::Pin> InferenceJobs::Hold(
     const v1::InferRequest& request) const {
   std::vector<RunPins::Pin> pins;
@@ -78,6 +79,7 @@ std::vector<RunPins::Pin> InferenceJobs::Hold(
   return pins;
 }
 
+// Before the job is queued: its client is still there to hear what is wrong.
 absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
   if (absl::Status s = CheckRequest(request); !s.ok()) return s;
   for (const std::string& id : request.runs()) {
@@ -206,6 +208,7 @@ bool InferenceJobs::Detach() {
   return running_.saving;
 }
 
+// On the jobs' thread. Every way out leaves the job with an end.
 void InferenceJobs::Execute(const v1::Job& job) {
   absl::StatusOr<LearningSession::Learned> learned = LearnInProcess(job);
   if (!learned.ok()) return Failed(job, learned.status());
@@ -232,6 +235,8 @@ void InferenceJobs::Failed(const v1::Job& job, const absl::Status& why) {
              reason);
 }
 
+// Views are taken when the job runs, not when it was queued: a run may have
+// gone on since then.
 absl::StatusOr<std::vector<RunView>> InferenceJobs::Views(
     const v1::Job& job) const {
   std::vector<RunView> views;

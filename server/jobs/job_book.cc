@@ -87,6 +87,8 @@ absl::Status JobBook::CheckQueue() const {
                    ": wait for some to end, or cancel some"));
 }
 
+// Keeps the list and the number of slots in the store bounded, however many
+// jobs there ever were.
 void JobBook::Trim() {
   // Jobs that wait or run are never forgotten, so those that are over are
   // counted apart.
@@ -112,6 +114,8 @@ uint32_t JobBook::FreeSlot() const {
   return slot;
 }
 
+// The client is given the job's id only once the job is durable: an id that a
+// restart forgets could not be asked for.
 absl::StatusOr<v1::Job> JobBook::Add(const v1::InferRequest& request,
                                      const std::string& owner) {
   // Shared with the store, which may be done after we gave up.
@@ -204,12 +208,15 @@ void JobBook::ReportPeak(const std::string& id, uint64_t bytes) {
   if (Entry* entry = Open(id)) entry->job.set_peak_bytes(bytes);
 }
 
+// Also for a job that has ended by itself in the meantime: the first end stays.
 void JobBook::End(const std::string& id, v1::JobStatus status,
                   const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   if (Entry* entry = Open(id)) EndEntry(status, reason, entry);
 }
 
+// Called while the set is saved (SetCatalog::Companion); nothing shows it
+// before Done.
 v1::Job JobBook::Finished(const std::string& id, const v1::InferResult& result,
                           WriteSet* writes) const {
   absl::MutexLock lock(&mutex_);
@@ -247,6 +254,8 @@ absl::StatusOr<v1::Job> JobBook::Find(const std::string& id) const {
   return std::move(now->job);
 }
 
+// For clients that follow a job: each change raises the revision, so that none
+// has to be compared.
 absl::StatusOr<JobBook::Snapshot> JobBook::Wait(const std::string& id,
                                                 uint64_t after,
                                                 absl::Duration patience) const {

@@ -90,6 +90,8 @@ absl::StatusOr<LearningSession::Learned> LearningSession::Learn(
   return TakeAnswer();
 }
 
+// The order of messages is that of the engine's calls: Begin, then each run
+// with its processes one after the other, then Finish.
 absl::Status LearningSession::Feed(const std::vector<RunView>& runs,
                                    const v1::InferRequest& request) {
   for (const RunView& run : runs) {

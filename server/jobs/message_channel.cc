@@ -17,10 +17,14 @@ namespace {
 
 constexpr size_t kLengthBytes = 4;
 
+// Not an end of the channel: a signal came, or the socket is full or empty just
+// now.
 bool TryAgain(int error) {
   return error == EINTR || error == EAGAIN || error == EWOULDBLOCK;
 }
 
+// Unavailable is what callers take for the death of the other process; they
+// then ask how it ended (LearningSession::WhyGone).
 absl::Status Gone(const std::string& how) {
   return absl::UnavailableError(
       absl::StrCat("the other side of the socket is gone (", how, ")"));
@@ -76,6 +80,8 @@ absl::Status MessageChannel::Send(
   return absl::OkStatus();
 }
 
+// An end in the middle of a message is an end like any other: the rest will not
+// come.
 absl::Status MessageChannel::ReceiveBytes(char* to, size_t bytes) {
   for (size_t received = 0; received < bytes;) {
     const ssize_t n = recv(fd_, to + received, bytes - received, MSG_DONTWAIT);

@@ -77,6 +77,7 @@ absl::Status CheckOptions(const v1::InferOptions& options) {
 
 }  // namespace
 
+// Counts first: what follows goes over each entry.
 absl::Status CheckRequest(const v1::InferRequest& request) {
   absl::Status count = CheckCount("--from", request.runs_size(), kMaxRunsInJob);
   count.Update(
@@ -88,6 +89,7 @@ absl::Status CheckRequest(const v1::InferRequest& request) {
   return CheckOptions(request.options());
 }
 
+// What a job would otherwise find out after reading gigabytes.
 absl::Status CheckContent(const RunView& run) {
   uint64_t batches = 0;
   // By attempt: one that is started anew may have another world.

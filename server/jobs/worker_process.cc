@@ -22,6 +22,7 @@ namespace {
 
 constexpr char kShownName[] = "traincheckd-job";
 
+// As people write sizes in options: MiB, and GiB from 1024 of them on.
 std::string Size(uint64_t bytes) {
   constexpr double kMiB = 1 << 20;
   const double mib = static_cast<double>(bytes) / kMiB;
@@ -29,6 +30,8 @@ std::string Size(uint64_t bytes) {
                     : absl::StrFormat("%.1f GiB", mib / 1024);
 }
 
+// The machine lacks processes, files or memory just now: the job fails, and can
+// be started again.
 absl::Status SystemError(const char* what, int error) {
   return absl::UnavailableError(absl::StrCat(
       "cannot start a process for the job: ", what, ": ", strerror(error)));
@@ -53,6 +56,9 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
     return SystemError("fcntl", dup_error);
   }
   pid_t pid = 0;
+  // posix_spawn and no fork: the daemon has many threads, whose locks a forked
+  // copy would keep for ever. Base's plan puts the worker into a process group
+  // of its own.
   const int error = SpawnPlan(theirs).Spawn(
       options.program,
       {kShownName, kWorkerArgument, absl::StrCat(options.memory_bytes),
@@ -93,6 +99,8 @@ void WorkerProcess::MeasurePeak() {
   if (pid != 0) NotePeak(PeakBytes(pid));
 }
 
+// On the job's thread, whether the worker reports it or the daemon looks
+// itself.
 void WorkerProcess::NotePeak(uint64_t bytes) {
   if (bytes <= peak_bytes_) return;
   peak_bytes_ = bytes;
@@ -119,6 +127,8 @@ std::string WorkerProcess::AwaitEnd() {
   return Describe(status);
 }
 
+// Words for people who started the job: how it ended, by which limit, and what
+// to change.
 std::string WorkerProcess::Describe(int status) const {
   const std::string limit = Size(options_.memory_bytes);
   if (WIFSIGNALED(status)) {

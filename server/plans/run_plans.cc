@@ -13,6 +13,7 @@
 namespace traincheck::server {
 namespace {
 
+// For the disk. A check that begins waits for it on the checks' thread.
 constexpr absl::Duration kPatience = absl::Seconds(5);
 // Of one run; each may have a MiB.
 constexpr size_t kMaxVersions = 100;
@@ -21,6 +22,7 @@ constexpr uint64_t kFirstVersion = 1;
 // steps more.
 constexpr uint64_t kStepsAhead = 2;
 
+// What relays are sent: without origin and time, which are for people.
 v1::PlanChange ToChange(const stored::Plan& plan) {
   v1::PlanChange change;
   change.set_version(plan.version());
@@ -29,6 +31,8 @@ v1::PlanChange ToChange(const stored::Plan& plan) {
   return change;
 }
 
+// A set without a version was merged from several, and its name lists them with
+// their versions (SetCatalog::Load).
 std::string OriginOf(const InvariantSet& set) {
   if (set.version == 0) return absl::StrCat("sets ", set.name);
   return absl::StrCat("set ", set.name, " version ", set.version);
@@ -135,6 +139,7 @@ absl::Status RunPlans::Add(const RunView& run,
   return absl::OkStatus();
 }
 
+// REQUIRES: the change is durable.
 void RunPlans::Publish(uint64_t run, const v1::PlanChange& change) {
   std::vector<Listener> listeners;
   {
@@ -276,6 +281,8 @@ absl::StatusOr<std::vector<stored::Plan>> RunPlans::Zooms(
   return plans;
 }
 
+// All versions, and which of them each rank has taken: `runs plan` shows where
+// ranks record differently.
 absl::StatusOr<v1::RunPlan> RunPlans::Show(const std::string& run) const {
   const absl::StatusOr<RunView> view = use_.registry->View(run);
   if (!view.ok()) return view.status();

@@ -19,6 +19,7 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 constexpr size_t kMaxEntries = 1000;
 
 template <typename Entry>
+// In the order of their names, as lists show them.
 std::vector<Entry> Values(const std::map<std::string, Entry>& entries) {
   std::vector<Entry> values;
   for (const auto& [name, entry] : entries) values.push_back(entry);
@@ -125,6 +126,8 @@ std::vector<v1::DisabledRule> RulePolicy::Disabled() const {
   return Values(disabled_);
 }
 
+// Sets are looked up before anything is stored: a deployment of a set that is
+// not there would make every run of the experiment wait for it.
 absl::StatusOr<v1::Deployment> RulePolicy::Deploy(
     const std::string& experiment, const std::vector<std::string>& sets) {
   absl::Status named = CheckHumanText("the name of the experiment", experiment);
@@ -170,6 +173,7 @@ std::vector<v1::Deployment> RulePolicy::Deployments() const {
   return Values(deployed_);
 }
 
+// Asked before a set is deleted (DeleteSet).
 std::vector<std::string> RulePolicy::DeployedFor(const std::string& set) const {
   absl::MutexLock lock(&mutex_);
   std::vector<std::string> experiments;
@@ -184,6 +188,8 @@ std::vector<std::string> RulePolicy::DeployedFor(const std::string& set) const {
   return experiments;
 }
 
+// Rules that healthy runs of the owner break become advice in the owner's next
+// runs. Runs that go on keep the rules that they began with.
 absl::Status RulePolicy::Demote(const std::string& owner,
                                 const std::vector<v1::RuleRecord>& rules) {
   v1::SetReview demoted;
@@ -217,6 +223,8 @@ absl::Status RulePolicy::Demote(const std::string& owner,
   return absl::OkStatus();
 }
 
+// Called under the registry's lock when a run begins, and by clients that ask
+// what a run would be checked against. It must not wait for the disk.
 std::string RulePolicy::SelectionFor(const std::string& experiment,
                                      const std::string& owner,
                                      const std::string& asked) const {

@@ -79,6 +79,8 @@ absl::Status CheckSetName(const std::string& name) {
                    " letters, digits and . _ -, none of - in front"));
 }
 
+// For clients, who need no parser of rules: what is shown stands beside the
+// JSON.
 v1::Invariant ToApi(const Invariant& invariant) {
   v1::Invariant api;
   api.set_id(invariant.id);
@@ -90,6 +92,8 @@ v1::Invariant ToApi(const Invariant& invariant) {
   return api;
 }
 
+// Names the version, so that a check that goes on after a restart is by the
+// same rules.
 std::string ReferenceTo(const InvariantSet& set) {
   return ToText(SetRef{set.name, set.version});
 }
@@ -147,6 +151,8 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
   return summary;
 }
 
+// A set from a file: any JSON, of any version. Its name is a person's, so the
+// name of the built-in set is refused.
 absl::StatusOr<v1::SetSummary> SetCatalog::ImportUntrusted(
     const std::string& name, const std::string& json,
     const std::string& owner) {
@@ -158,6 +164,8 @@ absl::StatusOr<v1::SetSummary> SetCatalog::ImportUntrusted(
   return Save(*std::move(set), nullptr, owner);
 }
 
+// Whether a run or a deployment needs the set is the caller's question
+// (DeleteSet).
 absl::StatusOr<std::vector<uint32_t>> SetCatalog::Delete(
     const std::string& text, const std::string& owner) {
   absl::MutexLock lock(&saving_);
@@ -204,6 +212,8 @@ absl::Status SetCatalog::Write(WriteSet writes, Store::Done done) {
   return store_.WriteAndWait(WriteSet(), kPatience);
 }
 
+// By the index in memory, since this is asked for under the registry's lock
+// (RulePolicy::SelectionFor). Only the first question of all reads the store.
 uint32_t SetCatalog::NewestVersion(const std::string& name) const {
   const auto newest = index_->NewestOf(name);
   return newest.ok() && newest->has_value() ? (*newest)->version() : 0;
@@ -233,6 +243,8 @@ absl::StatusOr<v1::SetDetail> SetCatalog::Find(const std::string& set,
   return Read(ref->name, ref->version != 0 ? ref->version : version);
 }
 
+// The stored form, not parsed: callers that only list, delete or hand on a set
+// need not read its rules.
 absl::StatusOr<v1::SetDetail> SetCatalog::Read(const std::string& name,
                                                uint32_t version) const {
   uint32_t exact = version;

@@ -18,6 +18,8 @@ void AddUpTo(size_t most, const std::string& name,
 
 }  // namespace
 
+// REQUIRES: the lead comes first. Bounded, because what is recorded in full
+// slows the training.
 ZoomSubject SubjectOf(const std::vector<v1::Violation>& incident) {
   ZoomSubject subject;
   for (const v1::Violation& violation : incident) {
@@ -31,6 +33,8 @@ ZoomSubject SubjectOf(const std::vector<v1::Violation>& incident) {
   return subject;
 }
 
+// The part "zoom" of a capture plan. Random generators are recorded in any
+// case: a draw that differs explains calls that differ.
 nlohmann::json ZoomOn(const ZoomSubject& subject, uint32_t steps) {
   nlohmann::json zoom = {{"steps", steps}, {"generators", true}};
   for (const std::string& function : subject.functions) {
@@ -40,6 +44,8 @@ nlohmann::json ZoomOn(const ZoomSubject& subject, uint32_t steps) {
                              {"autograd", true}});
   }
   if (subject.variables.empty()) return zoom;
+  // On both sides of the optimizer's step, and gradients from the backward to
+  // the step: with these LookCloser can say what the step changed.
   zoom["variables"] = subject.variables;
   zoom["state"] = {{"parameter.data", {"pre_step", "post_step"}},
                    {"parameter.grad", {"backward_end", "pre_step"}},

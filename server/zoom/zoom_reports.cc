@@ -17,6 +17,8 @@
 namespace traincheck::server {
 namespace {
 
+// As it was when the plan was made: the incident may have grown since, but only
+// this was recorded in full.
 ZoomSubject SubjectOf(const stored::Zoom& zoom) {
   ZoomSubject subject;
   subject.functions.insert(zoom.functions().begin(), zoom.functions().end());
@@ -112,6 +114,7 @@ absl::Status ZoomReports::Read(const v1::Violation& violation,
   // A zoom that was cut short by the end of its rank is over as well: nothing
   // more comes.
   std::map<int32_t, bool> has_ended;
+  // Ranks of the attempt in which the violation was found, one after the other.
   for (const RunView::Process& process : run->processes) {
     if (!process.is_main || !process.rank || process.refused ||
         process.attempt != violation.attempt()) {

@@ -10,8 +10,10 @@ namespace traincheck::server {
 grpc::Status ZoomService::ShowZoom(grpc::ServerContext* context,
                                    const v1::ShowZoomRequest* request,
                                    v1::ZoomReport* reply) {
+  // A report reads its run from the first batch on, so few are made at once.
   const absl::StatusOr<CallLimit::Slot> slot = limit_.Enter();
   if (!slot.ok()) return ToGrpc(slot.status());
+  // Runs of other owners are answered for as if they were not there.
   Sight sight(gate_.CallerOf(*context), &registry_);
   absl::StatusOr<v1::ZoomReport> report = reports_.Report(
       request->violation(),
