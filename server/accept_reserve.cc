@@ -35,6 +35,7 @@ int FirstReserved() {
       std::min<rlim_t>(files.rlim_cur - reserve, INT32_MAX));
 }
 
+// Anybody can cause these lines, so there is one in ten seconds at most.
 void LogRefusal(int limit) {
   static auto& lines = *new LineLimit(1, absl::Seconds(10));
   if (!lines.Allows(absl::Now())) return;
@@ -50,6 +51,8 @@ void LogRefusal(int limit) {
 extern "C" int __real_accept4(int listener, sockaddr* address,
                               socklen_t* length, int flags);
 
+// The linker puts this in the place of accept4 for every caller in the program.
+// It keeps the contract of accept4: a descriptor, or -1 with errno.
 extern "C" int __wrap_accept4(int listener, sockaddr* address,
                               socklen_t* length, int flags) {
   const int fd = __real_accept4(listener, address, length, flags);

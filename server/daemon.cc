@@ -29,6 +29,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const Options& options) {
   return daemon;
 }
 
+// Everything that is read from the store. An error ends the start before any
+// thread of the parts runs.
 absl::Status Daemon::Load(const Options& options) {
   absl::StatusOr<std::unique_ptr<Store>> store =
       OpenRocksdbStore(options.data_dir, {.accept_loss = options.accept_loss});
@@ -55,6 +57,7 @@ absl::Status Daemon::Load(const Options& options) {
   return LoadFeedback();
 }
 
+// Behind the sets, which silences and places of rules refer to.
 absl::Status Daemon::LoadFeedback() {
   marks_ = std::make_unique<Marks>(store_.get());
   absl::StatusOr<std::unique_ptr<Silences>> silences =
@@ -99,6 +102,8 @@ absl::Status Daemon::StartFeedback(const Options& options) {
   return absl::OkStatus();
 }
 
+// These have no thread and no state of their own: they work on the threads of
+// the calls that ask.
 void Daemon::MakeReaders() {
   stored_checks_ = std::make_unique<StoredChecks>(
       StoredChecks::Dependencies{.store = store_.get(),
@@ -171,6 +176,8 @@ absl::Status Daemon::Start(const Options& options) {
   return absl::OkStatus();
 }
 
+// The parts know each other by these functions alone, so that none depends on
+// one that is made after it.
 void Daemon::Connect() {
   registry_->SetSelector([policy = policy_.get()](const std::string& experiment,
                                                   const std::string& owner,
@@ -190,6 +197,7 @@ void Daemon::Connect() {
       [checks = checks_.get()](const std::string& set) { checks->OnSet(set); });
 }
 
+// REQUIRES: the port is closed, so that no call uses what stops here.
 bool Daemon::Stop() {
   // First what uses the others: retention asks the checks and waits for the
   // store.

@@ -23,6 +23,8 @@ uint64_t DefaultJobMemory() {
   return std::max(kMinDefaultJobMemory, MachineBytes() / 2);
 }
 
+// Whether both are given and needed is looked at once the address is known
+// (CheckListenAddress).
 void AddTls(CLI::App* app, Options* options) {
   app->add_option("--tls-cert", options->port.tls.tls_certificate,
                   "Certificate to show to clients, as traincheckctl certs init "
@@ -33,6 +35,8 @@ void AddTls(CLI::App* app, Options* options) {
       "change");
 }
 
+// Sizes are texts here, since a share of the disk can be worked out only when
+// the data directory is known (TakeRetention).
 void AddRetention(CLI::App* app, Options* options) {
   app->add_option("--retain-days", options->retain_days,
                   "Days after a run's end when its records are deleted; 0: "
@@ -65,6 +69,7 @@ void AddJobMemory(CLI::App* app, Options* options) {
       ->check(CLI::Range(kMinJobMemoryBytes, uint64_t{1} << 50));
 }
 
+// The command is the operator's, who starts the daemon; no client can set it.
 void AddOnAlert(CLI::App* app, Options* options) {
   AlertCommandOptions& alert = options->daemon.on_alert;
   app->add_option("--on-alert", alert.command,
@@ -82,6 +87,7 @@ void AddOnAlert(CLI::App* app, Options* options) {
       ->capture_default_str();
 }
 
+// Off unless asked for: a zoom makes the training record more.
 void AddZoom(CLI::App* app, Options* options) {
   app->add_option("--zoom-steps", options->daemon.zoom_steps,
                   "Once an incident begins that is an alert, the run records "
@@ -159,6 +165,8 @@ absl::StatusOr<uint64_t> TakeBytes(const char* option, const std::string& text,
       absl::StrCat(option, ": ", bytes.status().message()));
 }
 
+// Behind the parsing of all options: shares are of the disk of --data-dir,
+// which may stand anywhere on the command line.
 absl::Status TakeRetention(Options* options) {
   RetentionLimits& limits = options->daemon.retention;
   if (options->retain_days > 0) {

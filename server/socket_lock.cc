@@ -23,6 +23,7 @@ absl::Status SocketLock::Take(const std::string& address) {
   // of this user.
   fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd_ < 0) return absl::ErrnoToStatus(errno, path);
+  // The kernel frees it when the daemon dies, however that happens.
   if (flock(fd_, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "another traincheckd listens on ", address,

@@ -16,7 +16,7 @@ using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
 
 constexpr std::string_view kBearer = "Bearer ";
 
-// The first value of a key. gRPC's own keys (":path") come once.
+// Of several values the first one counts.
 std::string_view Value(const Metadata& metadata, const char* key) {
   const auto at = metadata.find(key);
   if (at == metadata.end()) return "";

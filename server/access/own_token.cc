@@ -30,8 +30,8 @@ OwnToken::OwnToken(const std::string& text, const std::string& data_dir,
   }
 }
 
-// The folder at runtime is made when it is needed, since the system may clear
-// it while the daemon runs.
+// A daemon that listens on a port alone has not made the runtime folder yet:
+// only the default socket needs it (TakeAddress).
 absl::Status OwnToken::Write(const std::string& path) const {
   if (absl::StartsWith(path, RuntimeFolder())) {
     const absl::Status made = MakeRuntimeFolder().status();

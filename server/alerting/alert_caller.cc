@@ -114,8 +114,7 @@ void AlertCaller::Start() {
   thread_ = std::thread([this] { Loop(); });
 }
 
-// Commands that run go on without the daemon: somebody may be about to be
-// called.
+// Commands at work go on; nobody waits for them.
 void AlertCaller::Stop() {
   stopping_ = true;
   if (thread_.joinable()) thread_.join();

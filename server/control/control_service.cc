@@ -29,6 +29,7 @@ grpc::Status NotDone(const v1::Job& job) {
       absl::StrCat("job ", job.id(), " has failed: ", job.reason()));
 }
 
+// Whose runs they may be is added by ListRuns.
 RunQuery ToQuery(const v1::ListRunsRequest& request) {
   return {.experiment = request.experiment(),
           .started_since_unix_ns = request.started_since_unix_ns(),
@@ -141,6 +142,8 @@ grpc::Status ControlService::ChangeRunPlan(
                 response);
 }
 
+// Takes as long as copying the store where the folder is on another disk.
+// Ingest goes on meanwhile.
 grpc::Status ControlService::Backup(grpc::ServerContext*,
                                     const v1::BackupRequest* request,
                                     v1::BackupReply* response) {
@@ -151,6 +154,8 @@ grpc::Status ControlService::Backup(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+// Each run is looked at before the job is made, so that a job of one owner
+// never reads another's records.
 absl::StatusOr<v1::Job> ControlService::StartJob(
     const grpc::ServerContext& context, const v1::InferRequest& request) {
   Sight sight = SightOf(context);
@@ -274,6 +279,8 @@ grpc::Status ControlService::CheckRun(
   return grpc::Status::OK;
 }
 
+// Sets are shown to every caller: they hold rules and no records. Only writing
+// them is for their owner.
 grpc::Status ControlService::ListSets(
     grpc::ServerContext*, const v1::ListSetsRequest*,
     grpc::ServerWriter<v1::SetSummary>* writer) {
@@ -309,6 +316,7 @@ grpc::Status ControlService::GetSetInParts(
   return grpc::Status::OK;
 }
 
+// The name is that of the first part that has one; the JSON comes in order.
 grpc::Status ControlService::ImportSetInParts(
     grpc::ServerContext* context, grpc::ServerReader<v1::ImportSetPart>* reader,
     v1::SetSummary* response) {
@@ -392,6 +400,7 @@ grpc::Status ControlService::ListDeployments(
       writer);
 }
 
+// What a run of the caller would be checked against if it began now.
 grpc::Status ControlService::GetSelection(
     grpc::ServerContext* context, const v1::GetSelectionRequest* request,
     v1::Selection* response) {

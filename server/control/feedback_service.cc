@@ -36,6 +36,8 @@ absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
   return marked;
 }
 
+// Goes over all runs of the owner, on the thread of the call that has marked
+// something: the client waits for it.
 void FeedbackService::DemoteAnew(const std::string& run) {
   const std::string owner = use_.registry->OwnerOf(run).value_or("");
   const absl::StatusOr<std::vector<v1::RuleRecord>> broken =
@@ -54,6 +56,7 @@ grpc::Status FeedbackService::MarkViolation(
   return Answer(Mark(*request, SightOf(*context)), response);
 }
 
+// Marks lie under the run's number, which a deleted run has no more.
 absl::StatusOr<std::vector<v1::Mark>> FeedbackService::MarksOf(
     const std::string& run, Sight sight) const {
   if (absl::Status seen = sight.CheckRun(run); !seen.ok()) return seen;

@@ -10,6 +10,8 @@
 namespace traincheck::server {
 namespace {
 
+// Any version counts: a run names the one that it began with, and reads it
+// again whenever its check begins anew.
 bool IsCheckedAgainst(const RunningRun& run, const std::string& name) {
   const auto selection = ParseSelection(run.check_set);
   return selection.ok() &&
@@ -17,6 +19,8 @@ bool IsCheckedAgainst(const RunningRun& run, const std::string& name) {
                      [&](const SetRef& set) { return set.name == name; });
 }
 
+// A run that begins between this look and the deletion is not held up: its
+// check finds no set and waits for one (LiveCheck).
 absl::Status CheckUnused(const std::string& name, const Registry& registry,
                          const RulePolicy& policy) {
   // A run that has ended keeps its verdict without the set; one that goes on

@@ -153,8 +153,6 @@ absl::Status Silences::Check(const v1::Silence& silence) const {
   return silence.rule().empty() ? absl::OkStatus() : CheckRule(silence.rule());
 }
 
-// Short, since people type it; a hash, so that it says nothing of how many
-// silences there are.
 std::string Silences::NewId(const v1::Silence& silence) const {
   for (size_t more = 0;; ++more) {
     const std::string id =

@@ -53,6 +53,7 @@ CountByLabel CountsOf(const ViolationBoard::ByGrade& counts) {
   return {{"alert", counts.alerts}, {"advice", counts.advice}};
 }
 
+// Summed over all runs: a label for each run would grow without bound.
 CountByLabel CountsOf(const std::vector<RunningRun>& runs) {
   RunningRun::Processes all;
   for (const RunningRun& run : runs) {
@@ -87,6 +88,8 @@ void AddByRun(const std::vector<RunningRun>& runs, Exposition* text) {
 
 }  // namespace
 
+// Made anew for each scrape, on the thread of the HTTP server. All parts answer
+// from memory, except for the size of the data directory.
 std::string DaemonMetrics::Text() const {
   Exposition text;
   text.Family("traincheckd_build_info", kGauge, "Version of the daemon");
@@ -133,6 +136,8 @@ void DaemonMetrics::AddStore(Exposition* text) const {
          health.error.ok() ? 1 : 0, text);
 }
 
+// Counters since the start, which only rise; what waits for the disk is a
+// gauge.
 void DaemonMetrics::AddIngest(Exposition* text) const {
   const IngestCounts& counts = use_.registry->counts();
   text->Family("traincheckd_batches_total", kCounter,
@@ -218,6 +223,8 @@ void DaemonMetrics::AddJobs(Exposition* text) const {
             "status", jobs, text);
 }
 
+// The first is a counter of this process; the others are of what the store
+// holds and fall when runs are deleted.
 void DaemonMetrics::AddAlerts(Exposition* text) const {
   const v1::AlertCalls calls = use_.caller->Calls();
   AddOne("traincheckd_alert_commands_failed_total", kCounter,

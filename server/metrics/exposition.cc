@@ -10,6 +10,7 @@
 namespace traincheck::server {
 namespace {
 
+// The names of the text format.
 const char* TypeName(MetricType type) {
   switch (type) {
     case MetricType::kCounter:
@@ -46,6 +47,8 @@ std::string LabelText(const std::string& value) {
 
 }  // namespace
 
+// REQUIRES: `help` is one line without a backslash, as the format would need
+// escaped.
 void Exposition::Family(const char* name, MetricType type, const char* help) {
   name_ = name;
   absl::StrAppend(&text_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ",

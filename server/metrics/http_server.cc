@@ -25,6 +25,8 @@ namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+// For a whole request or answer, not for each byte: a client that sends slowly
+// cannot hold its place for longer.
 constexpr auto kPatience = std::chrono::seconds(10);
 // Until there are descriptors again.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
@@ -85,6 +87,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   HttpResponse response_;
 };
 
+// Names of hosts are not resolved: the metrics are for an address of this
+// machine.
 absl::StatusOr<tcp::endpoint> ParseAddress(const std::string& address) {
   // The last one: an address of IPv6 has colons, too, in brackets.
   const size_t colon = address.rfind(':');
@@ -114,6 +118,8 @@ class HttpServer::Impl {
  public:
   explicit Impl(Handler handler) : handler_(std::move(handler)) {}
   ~Impl() {
+    // Handlers that have not run yet are dropped, and with them their
+    // connections.
     context_.stop();
     if (thread_.joinable()) thread_.join();
   }

@@ -25,6 +25,7 @@ std::optional<ProcessUsage> UsageOfSelf() {
   // In pages; the first number is address space, which says little.
   if (!(statm >> all >> resident)) return std::nullopt;
   usage.resident_bytes = resident * static_cast<uint64_t>(getpagesize());
+  // All threads of the daemon, those that have ended included.
   rusage used = {};
   if (getrusage(RUSAGE_SELF, &used) == 0) {
     usage.cpu_seconds = Seconds(used.ru_utime) + Seconds(used.ru_stime);

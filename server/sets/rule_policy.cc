@@ -224,7 +224,7 @@ absl::Status RulePolicy::Demote(const std::string& owner,
 }
 
 // Called under the registry's lock when a run begins, and by clients that ask
-// what a run would be checked against. It must not wait for the disk.
+// what a run would be checked against. It waits for no write.
 std::string RulePolicy::SelectionFor(const std::string& experiment,
                                      const std::string& owner,
                                      const std::string& asked) const {

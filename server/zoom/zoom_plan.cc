@@ -18,8 +18,8 @@ void AddUpTo(size_t most, const std::string& name,
 
 }  // namespace
 
-// REQUIRES: the lead comes first. Bounded, because what is recorded in full
-// slows the training.
+// REQUIRES: the lead comes first. Names are kept in the order in which they
+// come, up to the limits, and the lead's matter most.
 ZoomSubject SubjectOf(const std::vector<v1::Violation>& incident) {
   ZoomSubject subject;
   for (const v1::Violation& violation : incident) {
@@ -33,8 +33,8 @@ ZoomSubject SubjectOf(const std::vector<v1::Violation>& incident) {
   return subject;
 }
 
-// The part "zoom" of a capture plan. Random generators are recorded in any
-// case: a draw that differs explains calls that differ.
+// The part "zoom" of a capture plan. Random generators are recorded whatever
+// the incident is about.
 nlohmann::json ZoomOn(const ZoomSubject& subject, uint32_t steps) {
   nlohmann::json zoom = {{"steps", steps}, {"generators", true}};
   for (const std::string& function : subject.functions) {
