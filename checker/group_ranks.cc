@@ -11,6 +11,8 @@ const SharedRanks& GroupRanks::None() {
   return *kNone;
 }
 
+// Asked for each process in each turn of a check, so the list is made anew only
+// when the process has defined another group.
 SharedRanks GroupRanks::Of(uint32_t process,
                            const ProcessDefinitions& definitions) {
   Known& known = known_[process];
@@ -35,6 +37,7 @@ void GroupRanks::LetGo(uint32_t process,
   known_.erase(process);
 }
 
+// Ranks that never came are looked for in the groups of ended processes, too.
 SharedRanks GroupRanks::LastOf(uint32_t process) const {
   const auto found = last_.find(process);
   return found == last_.end() ? None() : found->second;
@@ -62,6 +65,8 @@ void GroupRanks::Fields(Archive& archive) {
   }
 }
 
+// One list for equal contents: callers key tables by the pointer (RankPace),
+// which makes a look at a thousand ranks one look.
 SharedRanks GroupRanks::Shared(std::vector<int32_t> ranks) {
   if (ranks.empty()) return None();
   auto& list = lists_[ranks];

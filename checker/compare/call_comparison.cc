@@ -54,6 +54,7 @@ bool Records(const StepContent& step, const RecordedCall& call) {
          step.functions->count(call.function) > 0;
 }
 
+// Only of calls that ended (ComparePair).
 std::string OutcomeWords(const RecordedCall& call) {
   return call.outcome == CallOutcome::kRaised ? "raised" : "returned";
 }

@@ -19,6 +19,7 @@ namespace {
 
 using Notes = std::vector<const RecordedNote*>;
 
+// Names that are written out of a list; the others are counted.
 constexpr size_t kMaxMembers = 4;
 
 // Of a list, one a line: what the other one lacks.
@@ -42,10 +43,13 @@ std::string MembersWords(const std::string& list, const std::string& other) {
   return words;
 }
 
+// A value of several lines is a list (StepReader::DefineHolds); of long lists
+// only what differs is worth reading.
 std::string Words(const std::string& value, const std::string& other) {
   return absl::StrContains(value, '\n') ? MembersWords(value, other) : value;
 }
 
+// Notes of one name are paired by their order in the step.
 void CompareNamed(const StepPair& pair, const Notes& a, const Notes& b) {
   const auto add = [&](const MomentOfBoth& at, const RecordedNote& note,
                        const std::string& in_a, const std::string& in_b) {

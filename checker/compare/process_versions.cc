@@ -8,6 +8,7 @@
 namespace traincheck {
 namespace {
 
+// Null for a field that is not a version.
 std::string* VersionOf(Field field, ProcessVersions* versions) {
   switch (field) {
     case Field::kTorchVersion:

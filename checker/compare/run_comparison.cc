@@ -6,6 +6,8 @@
 namespace traincheck {
 namespace {
 
+// The earlier step first, then what lies within it before what follows the last
+// step, then the place in the step.
 bool Before(const Difference& a, const Difference& b) {
   if (a.step != b.step) return a.step < b.step;
   if (a.after_last_step != b.after_last_step) return b.after_last_step;
@@ -27,6 +29,7 @@ void AddBefore(const char* what, const std::string& a, const std::string& b,
   differences->push_back(std::move(difference));
 }
 
+// Empty where it is not known, so that AddBefore makes no difference of it.
 std::string WorldWords(int32_t world) {
   if (world == 0) return "";
   return world == 1 ? "1 rank" : std::to_string(world) + " ranks";
@@ -52,6 +55,8 @@ void RunComparison::CompareVersions(const ProcessVersions& a,
       "agent " + a.agent + " in run A, " + b.agent + " in run B", 1, "");
 }
 
+// The caller adds ranks in ascending order, so the versions are those of the
+// lowest rank that both runs have.
 void RunComparison::AddRank(int32_t rank, ProcessResult result) {
   ComparedRank compared = {.rank = rank,
                            .steps_a = result.steps_a,
@@ -102,6 +107,8 @@ void RunComparison::Merge(const Part& part) {
   }
 }
 
+// The rank that differs first leads: its step is the one whose differences are
+// shown, and what followed is counted on it alone.
 ComparisonResult RunComparison::Finish() {
   const Part* leading = nullptr;
   for (const Part& part : parts_) {

@@ -13,6 +13,7 @@ namespace {
 
 using States = std::vector<const RecordedState*>;
 
+// What people mean by weights, counted apart from optimizer state and inputs.
 bool IsOfModel(VariableKind kind) {
   return kind == VariableKind::kParameter || kind == VariableKind::kBuffer;
 }
@@ -39,10 +40,13 @@ bool Has(const RecordedState& state, StateContent bit) {
   return (state.content & bit) != 0;
 }
 
+// None is a content, too: it says that there is no gradient.
 bool ShowsGradient(const RecordedState& state) {
   return Has(state, kHasGrad) || Has(state, kGradIsNone);
 }
 
+// A digest says to people only whether two contents are equal; zeros have a
+// word of their own.
 std::string DataWords(const RecordedState& state) {
   return Has(state, kDataIsZero) ? "all zero" : DigestWords(state.data);
 }
@@ -52,6 +56,9 @@ std::string GradientWords(const RecordedState& state) {
   return Has(state, kGradIsZero) ? "all zero" : DigestWords(state.grad);
 }
 
+// Compares the states of one step, key by key. Within one key (variable and
+// point) the first state of one run belongs to the first of the other, and so
+// on.
 class StateComparison {
  public:
   StateComparison(const StepPair& pair, GeneratorBook* generators)
@@ -91,6 +98,8 @@ class StateComparison {
                          std::max(a.size(), b.size()) - both, What(any));
   }
 
+  // One state in both runs: whether a gradient is required, the data, the
+  // gradient. What only one run has recorded is unknown.
   void ComparePair(const RecordedState& a, const RecordedState& b) {
     const MomentOfBoth at = {&a.at, &b.at};
     if (IsOfModel(a.kind) && Has(a, kRequiresGrad) != Has(b, kRequiresGrad)) {

@@ -283,6 +283,8 @@ void StepReader::AddNote(RecordedNote note, const Call* call) {
   open_.notes.push_back(std::move(note));
 }
 
+// Compared by its number within its group and by the ranks of the group: ids of
+// groups differ between two runs.
 void StepReader::OnCollective(const CollectiveEvent& event) {
   if (!event.call || !event.call->function || !event.info) return;
   std::string ranks;
@@ -297,6 +299,8 @@ void StepReader::OnCollective(const CollectiveEvent& event) {
           event.call);
 }
 
+// Contexts (autocast and others) as they are entered; that they are left is not
+// compared.
 void StepReader::OnContext(const ContextEvent& event) {
   if (!event.enter || !event.function) return;
   AddNote({.rung = StepRung::kMode,

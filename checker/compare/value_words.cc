@@ -21,12 +21,15 @@ std::string ShapeWords(const std::vector<uint64_t>& sizes) {
   return "[" + words + "]";
 }
 
+// "float32" of "torch.float32". Empty for what was recorded without a type.
 std::string DtypeWords(const std::string& dtype) {
   constexpr std::string_view kPrefix = "torch.";
   if (dtype.rfind(kPrefix, 0) == 0) return dtype.substr(kPrefix.size());
   return dtype.empty() ? "a tensor" : dtype;
 }
 
+// Each property only where it was recorded: an agent that has not looked says
+// nothing, and "no" would be read as a fact.
 std::string TensorWords(const TensorValue& tensor) {
   std::string words = DtypeWords(tensor.dtype);
   if (tensor.dimensions.has_value()) words += " " + ShapeWords(tensor.sizes);
@@ -37,6 +40,8 @@ std::string TensorWords(const TensorValue& tensor) {
   return words;
 }
 
+// By class and path instead of by id: ids differ between two runs of one
+// program.
 std::string ObjectWords(uint32_t id, const ProcessDefinitions& definitions) {
   const ObjectInfo* object = definitions.Object(id);
   if (object == nullptr) return "an object";
@@ -72,6 +77,8 @@ std::string PlainWords(const CallValue& value,
 
 }  // namespace
 
+// Words for each point and no default, so that the compiler names a new point
+// that has none.
 const char* PointWords(StatePoint point) {
   switch (point) {
     case StatePoint::kNone:
@@ -114,6 +121,8 @@ const char* PointWords(StatePoint point) {
   return "";
 }
 
+// Room for the longest double: 17 digits, sign, point and exponent are 24
+// characters.
 std::string NumberWords(double value) {
   std::array<char, 32> text;
   const auto end =
@@ -127,6 +136,8 @@ std::string DigestWords(uint64_t digest) {
   return "content " + std::string(text.data());
 }
 
+// A container is shown with the elements that were recorded, which may be fewer
+// than its length says.
 std::string ValueWords(const CallValue& value,
                        const ProcessDefinitions& definitions) {
   std::string words = PlainWords(value, definitions);
@@ -153,6 +164,8 @@ std::string VariableWords(const VariableInfo& variable) {
          (variable.trainable ? ", trainable" : "");
 }
 
+// An entry that is not a tensor has no type: two runs are then compared only by
+// whether it is there.
 std::string EntryWords(const CheckpointEntryEvent& entry) {
   if (entry.dtype.empty()) return "there";
   std::string words = DtypeWords(entry.dtype) + " " + ShapeWords(entry.shape);

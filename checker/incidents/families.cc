@@ -10,18 +10,22 @@
 namespace traincheck {
 namespace {
 
+// Texts that several families share. The first two are for rules on how a
+// program is written: people may break these on purpose.
 constexpr char kOtherProgram[] =
     "The program behaves differently from the reference runs. That is not an "
     "error by itself: an intended change looks the same.";
 constexpr char kCompareProgram[] =
     "Compare the call site with the reference run's program. If the change is "
     "meant, record a new reference run.";
+// For replicas that are not equal any more.
 constexpr char kApart[] =
     "Each rank computes with values of its own from here on, and only one "
     "rank's are saved. Losses of single ranks look as before.";
 constexpr char kFindFirst[] =
     "Look at what the ranks did differently before this point: other data are "
     "meant to differ, everything that is averaged is not.";
+// For parameters that do not move as they should.
 constexpr char kStands[] =
     "A step runs without an error whatever it changes. The loss may still "
     "fall, through other parameters.";
@@ -32,6 +36,8 @@ constexpr char kFindGradient[] =
 // The first row that fits is a rule's own, so rows with a path stand before the
 // general row of their relation.
 constexpr Family kFamilies[] = {
+    // The finding itself says what is wrong: a fact of the call is not what it
+    // should be.
     {"APIArg",
      "/is",
      "fact",
@@ -113,6 +119,9 @@ constexpr Family kFamilies[] = {
      "{call} is not called as often as in the reference runs: {seen}",
      kOtherProgram,
      kCompareProgram},
+    // The second number of a place is its moment, by which rules of one rung
+    // are ordered: that ranks are in different calls explains that a call does
+    // not come back.
     {"CallReturns",
      "",
      "",
@@ -135,6 +144,9 @@ constexpr Family kFamilies[] = {
      "ranks of a process group give a collective different tensors: {seen}",
      "Backends do not compare what the members give.",
      "Make type, sizes and roots equal on all ranks."},
+    // On the rung of replicas the moments follow a step: what a forward begins
+    // with (0), what the optimizer's step begins with (1), what it leaves
+    // behind (2, 3), what a checkpoint holds (4).
     {"Consistent",
      "/of",
      "inputs",
@@ -213,6 +225,7 @@ constexpr Family kFamilies[] = {
      "another number of steps was made than was declared: {seen}",
      "A schedule does not know how long the training is.",
      "Give the schedule the number of optimizer steps, not of batches."},
+    // Calls that a step needs: what goes wrong without them can be said.
     {"EventContain",
      "/event/function/category",
      "zero_grad",
@@ -227,6 +240,8 @@ constexpr Family kFamilies[] = {
      "an optimizer steps without a backward: {seen}",
      "The step applies old gradients once more, or none.",
      "Call loss.backward() before each step."},
+    // Other calls are the program's own. Windows of the kind "span" lie between
+    // two calls, all others within one.
     {"EventContain",
      "/event/kind",
      "call",
@@ -242,6 +257,7 @@ constexpr Family kFamilies[] = {
      "{call} does not work as in the reference runs: {seen}",
      kOtherProgram,
      kCompareProgram},
+    // What optimizers hold, and what of it gets gradients and changes.
     {"EventContain",
      "/event/is",
      "trainable",
@@ -353,6 +369,8 @@ std::string TextAt(const nlohmann::json& parameters, const char* path) {
   return value.is_string() ? value.get<std::string>() : "";
 }
 
+// The conditions of a row, the cheapest first. The last row has none, so that
+// every rule is of some family.
 bool IsOf(const Rule& rule, const Family& family) {
   if (*family.relation == '\0') return true;
   if (family.relation != std::string_view(rule.relation_name())) return false;
@@ -398,6 +416,7 @@ std::string Cut(std::string_view text, size_t room) {
 
 absl::Span<const Family> Families() { return kFamilies; }
 
+// In the order of the table, whose rows go from the special to the general.
 const Family& FamilyOf(const Rule& rule) {
   for (const Family& family : Families()) {
     if (IsOf(rule, family)) return family;
@@ -417,6 +436,8 @@ Place PlaceOf(const Rule& rule) {
   return place;
 }
 
+// A headline has to fit into one line of a terminal. The words of the family
+// are kept whole; what was seen is cut, or left out with its colon.
 std::string HeadlineOf(const Family& family, const std::string& seen,
                        const std::vector<std::string>& apis) {
   constexpr size_t kMostOfCall = 40;

@@ -6,7 +6,13 @@
 namespace traincheck {
 namespace {
 
-// Facts by the rung of the rules that ask for a value of them.
+// Facts by the rung of the rules that ask for a value of them (RungOfFact).
+// ladder_test fails for a fact of the engine that stands in none of these
+// tables and is not named there as one that no rule asks for.
+//
+// Setup: how the training is put together, before it computes anything. What
+// models, optimizers, wrappers and schedules consist of, what is frozen, tied
+// or loaded, and settings.
 constexpr std::string_view kSetupFacts[] = {"call.inside_wrapper",
                                             "call.overrides",
                                             "load.leaves_renamed",
@@ -80,6 +86,8 @@ constexpr std::string_view kSetupFacts[] = {"call.inside_wrapper",
                                             "var.shared_memory",
                                             "wrapped.is_frozen"};
 
+// Mode: in which state code runs. Training or evaluation, gradients and
+// autocast on or off, and what random generators draw.
 constexpr std::string_view kModeFacts[] = {"call.effective_dropout_p",
                                            "call.eval_dropout_p",
                                            "call.evaluates_training",
@@ -103,6 +111,8 @@ constexpr std::string_view kModeFacts[] = {"call.effective_dropout_p",
                                            "opt.trains_as_before",
                                            "recompute.redraws"};
 
+// Data: what a step is given. Rows that repeat, are left out or are shared
+// between training and evaluation, and the order in which they come.
 constexpr std::string_view kDataFacts[] = {"loader.begins_again",
                                            "loader.classes_apart",
                                            "loader.evaluates_trained_rows",
@@ -141,6 +151,8 @@ constexpr std::string_view kDataFacts[] = {"loader.begins_again",
                                            "loss.sorted_batches",
                                            "sampler.shuffles"};
 
+// Calls: what a step does with its data. How the loss is computed, and in which
+// order backwards, steps and clearings come.
 constexpr std::string_view kCallFacts[] = {"call.shapes_match",
 
                                            "grad.clipped_in_vain",
@@ -240,13 +252,17 @@ constexpr std::string_view kCallFacts[] = {"call.shapes_match",
                                            "step.backwards",
                                            "step.means_alike"};
 
+// Results: what these calls returned.
 constexpr std::string_view kResultFacts[] = {
     "opt.losses_are_zero", "opt.needs_no_gradients", "opt.loss_not_finite"};
 
+// Gradients: is there one, and is it finite, scaled or zero?
 constexpr std::string_view kGradientFacts[] = {
     "backward.scale", "grad.finite",          "grad.present", "grad.scaled",
     "grad.zero",      "opt.layer_gets_zeros", "var.got_grad"};
 
+// Updates: what an optimizer's step, or something else, changed in parameters,
+// buffers and averages, and what was lost in rounding.
 constexpr std::string_view kUpdateFacts[] = {"buffer.updated_or_loaded",
                                              "buffer.written_by_forward",
                                              "opt.copy_keeps_statistics",
@@ -271,6 +287,8 @@ constexpr std::string_view kUpdateFacts[] = {"buffer.updated_or_loaded",
 
 using Rungs = std::map<std::string_view, Rung>;
 
+// Made once, at the first question, and never destroyed: threads may ask until
+// the process ends.
 const Rungs& RungsOfFacts() {
   static const auto* const kRungs = [] {
     auto* const rungs = new Rungs;
@@ -299,6 +317,8 @@ std::optional<Rung> RungOfFact(const std::string& fact) {
   return found->second;
 }
 
+// Names come from stored violations, of older and newer versions too
+// (RulePlaces).
 std::optional<Rung> RungNamed(const std::string& name) {
   for (int rung = 0; rung <= static_cast<int>(Rung::kTotals); ++rung) {
     if (name == NameOf(static_cast<Rung>(rung))) {
@@ -308,6 +328,7 @@ std::optional<Rung> RungNamed(const std::string& name) {
   return std::nullopt;
 }
 
+// Stored with violations and sent to clients; RungNamed reads them back.
 const char* NameOf(Rung rung) {
   switch (rung) {
     case Rung::kSetup:

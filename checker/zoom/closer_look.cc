@@ -35,6 +35,8 @@ void Join(int32_t rank, const ZoomedCalls& calls, CallsOnRanks* joined) {
   joined->ranks.push_back(rank);
 }
 
+// One line a kind of call, since calls of a training repeat; the last shown
+// line counts the rest.
 void ObserveFunction(const std::string& function, const CallsByWords& by_words,
                      uint64_t more, std::vector<Observation>* observations) {
   std::vector<const CallsByWords::value_type*> ordered;
@@ -85,6 +87,7 @@ void ObserveCalls(const std::map<int32_t, ZoomedProcess>& ranks,
   }
 }
 
+// "the gradient of Net.fc.weight before the optimizer's step"
 std::string PlaceWords(const ZoomedPlace& place) {
   return (place.is_grad ? "the gradient of " : "") + place.variable +
          PointWords(place.point);
@@ -95,6 +98,8 @@ void Add(const std::string& words, std::string* seen) {
   *seen += (seen->empty() ? "" : "; ") + words;
 }
 
+// Everything about one variable at one point: whether it is there, how large it
+// is, which ranks differ, and what the step did to it.
 Observation ObservationOf(const ZoomedPlace& place,
                           const std::map<ZoomedPlace, ValuesByRank>& all) {
   const ValuesByRank& values = all.at(place);

@@ -11,6 +11,7 @@ namespace {
 
 using Kind = ZoomedValue::Kind;
 
+// Of rows, and of ranks. More numbers than that are not read.
 constexpr size_t kShownRows = 8;
 
 // People compare sizes: three digits do.
@@ -24,6 +25,7 @@ std::string Count(uint64_t count, uint64_t of, const char* what) {
   return std::to_string(count) + " of " + std::to_string(of) + " " + what;
 }
 
+// Is its content known, so that "changed" and "not changed" can be told apart?
 bool IsKnown(const ZoomedValue& value) {
   return value.kind == Kind::kZero || value.kind == Kind::kOther;
 }
@@ -39,6 +41,8 @@ bool IsSame(const ZoomedValue& a, const ZoomedValue& b) {
   return a.digest == b.digest;
 }
 
+// Least and most of a number over ranks and steps. Equal texts are written
+// once: three digits may not tell the two apart.
 struct Range {
   double least = 0;
   double most = 0;
@@ -77,6 +81,8 @@ std::vector<std::vector<int32_t>> EqualRanks(const ValuesByRank& values,
   return groups;
 }
 
+// Ranks may have recorded different steps: an agent that is over its budget
+// leaves some out.
 std::set<uint64_t> StepsOf(const ValuesByRank& values) {
   std::set<uint64_t> steps;
   for (const auto& [rank, by_step] : values) {
@@ -114,6 +120,7 @@ std::string RanksWords(const std::vector<int32_t>& ranks) {
   return words;
 }
 
+// Rows show where a tensor differs: one row of an embedding, or all of it.
 std::string DifferentRowsWords(const ZoomedValue& a, const ZoomedValue& b) {
   if (a.rows.empty() || a.rows.size() != b.rows.size()) return "";
   std::vector<size_t> different;
@@ -130,6 +137,8 @@ std::string DifferentRowsWords(const ZoomedValue& a, const ZoomedValue& b) {
   return different.size() > kShownRows ? words + ", ..." : words;
 }
 
+// Over all ranks and steps in one line: norms that grow, and the first step
+// with elements that are not finite, are what people look for.
 std::string SizeWords(const ValuesByRank& values) {
   std::optional<Range> norm;
   double absmax = 0;

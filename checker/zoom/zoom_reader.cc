@@ -8,6 +8,8 @@
 namespace traincheck {
 namespace {
 
+// A gradient that is None is a known content; one that could not be read is
+// not.
 ZoomedValue::Kind KindOf(const StateEvent& event, bool is_grad) {
   if (is_grad) {
     if (event.Has(kGradIsNone)) return ZoomedValue::Kind::kNone;
