@@ -106,8 +106,8 @@ class Checker::Impl {
         ended_(ended),
         fingerprint_(Fingerprint(run, experiment, set)),
         book_(run, [this](uint32_t process) {
-          // The reader is made last, of the evaluators; the book asks for names
-          // only when it shows what verdicts have told it.
+          // The reader is made last, of the evaluators. The book asks for names
+          // only when it renders violations, and by then the reader is there.
           return reader_->NameIfShared(process);
         }) {
     std::vector<RunObserver*> observers;

@@ -50,7 +50,7 @@ IncidentPart PartOf(const Violation& violation) {
           .brings = violation.notes.brings};
 }
 
-// To which incident each of the parts belongs.
+// The incident of each part, by ids of violations instead of positions.
 std::vector<Grouped> Group(const std::vector<IncidentPart>& parts) {
   std::vector<Grouped> all;
   for (const IncidentRole& role : FindIncidents(parts)) {
@@ -113,8 +113,8 @@ void ViolationBook::Violate(const Invariant& invariant,
     regroup_ = true;
     MoveStart(verdict, place.key, &part);
   }
-  // From the step before the newest window: a window that comes again may have
-  // an earlier step than it had at first.
+  // The step before the newest window counts, and not last_step itself: a
+  // window that comes again may have an earlier step than it had at first.
   part.last_step = std::max(part.step_before, verdict.step);
   Widen(entries_.at(place.key), part);
   changed_.insert(place.key);
@@ -257,8 +257,8 @@ void ViolationBook::EndRun() {
 }
 
 void ViolationBook::Regroup() {
-  // Of all violations anew, and not of those that changed: the result is a
-  // function of what they are, not of the order in which they came.
+  // All violations are grouped anew, not only those that changed: incidents are
+  // a function of what the violations are, not of the order in which they came.
   for (size_t number = 0; number < parts_.size(); ++number) {
     const auto& [key, entry] = *numbered_[number];
     if (parts_[number].id.empty()) parts_[number] = PartOf(Render(key, entry));
@@ -403,7 +403,8 @@ void ViolationBook::AddCompanions(const Entry& entry,
                                   std::optional<int64_t> step,
                                   Violation* violation) const {
   if (!step) return;
-  // In the order of their keys, whatever the order in which they came.
+  // Companions are added in the order of their keys, so that the evidence is
+  // the same in whatever order violations came.
   std::vector<const std::pair<const Key, Entry>*> near;
   for (size_t number = 0; number < spans_.size(); ++number) {
     const Span& span = spans_[number];

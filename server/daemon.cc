@@ -57,7 +57,7 @@ absl::Status Daemon::Load(const Options& options) {
   return LoadFeedback();
 }
 
-// Behind the sets, which silences and places of rules refer to.
+// Silences and places of rules refer to sets, so these are there before.
 absl::Status Daemon::LoadFeedback() {
   marks_ = std::make_unique<Marks>(store_.get());
   absl::StatusOr<std::unique_ptr<Silences>> silences =

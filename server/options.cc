@@ -87,7 +87,7 @@ void AddOnAlert(CLI::App* app, Options* options) {
       ->capture_default_str();
 }
 
-// Off unless asked for: a zoom makes the training record more.
+// The zoom is off unless asked for: it makes the training record more.
 void AddZoom(CLI::App* app, Options* options) {
   app->add_option("--zoom-steps", options->daemon.zoom_steps,
                   "Once an incident begins that is an alert, the run records "
@@ -139,7 +139,7 @@ void AddFile(CLI::App* app) {
   app->allow_config_extras(CLI::config_extras_mode::error);
 }
 
-// Of the disk on which `folder` is, or will be.
+// The size of the disk on which `folder` is, or will be.
 uint64_t DiskBytes(std::filesystem::path folder) {
   std::error_code error;
   folder = std::filesystem::absolute(folder, error);
@@ -165,8 +165,8 @@ absl::StatusOr<uint64_t> TakeBytes(const char* option, const std::string& text,
       absl::StrCat(option, ": ", bytes.status().message()));
 }
 
-// Behind the parsing of all options: shares are of the disk of --data-dir,
-// which may stand anywhere on the command line.
+// This runs behind the parsing of all options: shares are of the disk of
+// --data-dir, which may stand anywhere on the command line.
 absl::Status TakeRetention(Options* options) {
   RetentionLimits& limits = options->daemon.retention;
   if (options->retain_days > 0) {

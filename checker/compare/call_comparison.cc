@@ -256,8 +256,9 @@ class CallComparison {
     });
   }
 
-  // On the thread that steps the optimizers: others come in between as they
-  // may.
+  // Only calls of the thread that steps the optimizers have an order that
+  // counts: calls of other threads come in between as these threads are
+  // scheduled.
   void CompareOrder() {
     // In a step without an optimizer's step no thread is known to be the one
     // that trains.

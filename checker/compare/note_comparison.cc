@@ -22,7 +22,8 @@ using Notes = std::vector<const RecordedNote*>;
 // Names that are written out of a list; the others are counted.
 constexpr size_t kMaxMembers = 4;
 
-// Of a list, one a line: what the other one lacks.
+// Words for a list (one member a line) beside another one: how many members it
+// has, and which of them the other list lacks.
 std::string MembersWords(const std::string& list, const std::string& other) {
   const std::vector<std::string> mine =
       absl::StrSplit(list, '\n', absl::SkipEmpty());

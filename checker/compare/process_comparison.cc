@@ -195,9 +195,11 @@ void ProcessComparison::CompareEnds() {
       !IsOwnEnd(*a_.end) || !IsOwnEnd(*b_.end) || *a_.end == *b_.end;
   if (steps_a == steps_b && same_end) return;
   const ProcessEnd shorter = steps_a < steps_b ? *a_.end : *b_.end;
-  // Who was killed made fewer steps for a reason outside of its program.
+  // A process that was killed made fewer steps for a reason outside of its
+  // program.
   if (steps_a != steps_b && !IsOwnEnd(shorter)) return;
-  // Programs that have gone apart may well end in another way.
+  // Programs that differ in an earlier step may well end in another way because
+  // of that.
   if (!result_.first.empty()) return;
   DifferenceList differences(1);
   differences.Add({.rung = StepRung::kTotals}, [&] {

@@ -8,7 +8,7 @@
 namespace traincheck {
 namespace {
 
-// Null for a field that is not a version.
+// A field that is not a version has no place here: null.
 std::string* VersionOf(Field field, ProcessVersions* versions) {
   switch (field) {
     case Field::kTorchVersion:

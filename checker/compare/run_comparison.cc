@@ -75,7 +75,7 @@ void RunComparison::AddWorker(int32_t rank, uint64_t worker,
   for (Difference& difference : result.first) {
     difference.what += " in worker " + std::to_string(worker) + " of a loader";
   }
-  // Its one span is no step.
+  // A worker makes no steps: all of its records are one span.
   result.coverage.whole_steps = result.coverage.skeleton_steps = 0;
   parts_.push_back({rank, std::move(result)});
 }

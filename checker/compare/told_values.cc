@@ -10,7 +10,8 @@
 namespace traincheck {
 namespace {
 
-// Unless both are told and differ.
+// A property that only one of the calls records is unknown, so it is not a
+// difference.
 template <typename T>
 bool Agree(const std::optional<T>& a, const std::optional<T>& b) {
   return !a.has_value() || !b.has_value() || *a == *b;
@@ -43,8 +44,8 @@ bool SameTensor(const TensorValue& a, const TensorValue& b) {
          Agree(a.digest, b.digest);
 }
 
-// Of what is told in another form than the value: a text by its length, an
-// object by its class.
+// Is the value recorded in another form than itself: a text by its length, an
+// object by its class?
 bool IsCutShort(const CallValue& value) {
   return value.Get<std::monostate>() || value.Get<OtherValue>() ||
          value.Get<ObjectValue>();

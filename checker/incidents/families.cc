@@ -18,14 +18,14 @@ constexpr char kOtherProgram[] =
 constexpr char kCompareProgram[] =
     "Compare the call site with the reference run's program. If the change is "
     "meant, record a new reference run.";
-// For replicas that are not equal any more.
+// The consequence of replicas that are not equal any more.
 constexpr char kApart[] =
     "Each rank computes with values of its own from here on, and only one "
     "rank's are saved. Losses of single ranks look as before.";
 constexpr char kFindFirst[] =
     "Look at what the ranks did differently before this point: other data are "
     "meant to differ, everything that is averaged is not.";
-// For parameters that do not move as they should.
+// The consequence of parameters that do not move as they should.
 constexpr char kStands[] =
     "A step runs without an error whatever it changes. The loss may still "
     "fall, through other parameters.";

@@ -189,7 +189,7 @@ class Finder {
   // all others are. The cost is violations times rungs.
   void JoinThoseThatFollow() {
     for (const std::vector<Index>& all : ByVariable()) {
-      // Of each rung the one that lasts longest so far.
+      // For each rung the violation that lasts longest so far.
       std::array<std::optional<Index>, kRungs> lasting;
       for (const Index at : all) {
         const IncidentPart& part = parts_[at];

@@ -10,7 +10,7 @@
 namespace traincheck {
 namespace {
 
-// Of one function; the rest is counted.
+// How many kinds of call of one function are shown; the rest is counted.
 constexpr size_t kShownCalls = 4;
 
 struct CallsOnRanks {

@@ -11,7 +11,7 @@ namespace {
 
 using Kind = ZoomedValue::Kind;
 
-// Of rows, and of ranks. More numbers than that are not read.
+// How many numbers of rows, or of ranks, are written out.
 constexpr size_t kShownRows = 8;
 
 // People compare sizes: three digits do.

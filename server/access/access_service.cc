@@ -31,7 +31,7 @@ grpc::Status AccessService::CreateToken(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-// Without texts and hashes: ids, roles, owners and times.
+// The list has neither texts nor hashes.
 grpc::Status AccessService::ListTokens(grpc::ServerContext*,
                                        const v1::ListTokensRequest*,
                                        grpc::ServerWriter<v1::Token>* writer) {

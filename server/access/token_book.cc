@@ -39,7 +39,8 @@ absl::Status Unknown() {
       "create");
 }
 
-// Text from the network: nothing of it is used before its shape is right.
+// The text comes from the network: nothing of it is used before its shape is
+// right.
 std::optional<std::string> IdOf(std::string_view text) {
   if (text.size() != kTextBytes || text.substr(0, kPrefix.size()) != kPrefix ||
       text[kPrefix.size() + kIdDigits] != '.') {
@@ -217,7 +218,8 @@ absl::Time TokenBook::ExpiryOf(const Caller& caller) const {
       static_cast<int64_t>(at->second.expires_unix_ns()));
 }
 
-// By the daemon's clock; a token without an end is good until it is revoked.
+// The daemon's clock decides; a token without an end is good until it is
+// revoked.
 absl::Status TokenBook::CheckExpiry(const std::string& id,
                                     const stored::Token& token) const {
   if (token.expires_unix_ns() == 0) return absl::OkStatus();

@@ -120,7 +120,7 @@ void AlertCaller::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-// For the status and the metrics, on any thread.
+// Threads that answer for the status and the metrics ask for these numbers.
 v1::AlertCalls AlertCaller::Calls() const {
   absl::MutexLock lock(&mutex_);
   return calls_;

@@ -4,8 +4,8 @@
 
 namespace traincheck::server {
 
-// Registered before the owner's first look, so that nothing falls between a
-// look and the wait behind it.
+// A bell is registered before its owner's first look, so that nothing falls
+// between a look and the wait behind it.
 ChangeBells::Bell::Bell(ChangeBells* bells, std::string run)
     : bells_(*bells), run_(std::move(run)) {
   absl::MutexLock lock(&bells_.mutex_);
@@ -35,8 +35,8 @@ void ChangeBells::Ring(const std::string& run) {
   }
 }
 
-// For what concerns every waiter: the daemon stops, a token was revoked, a
-// check has finished.
+// This is for what concerns every waiter: the daemon stops, a token was
+// revoked, a check has finished.
 void ChangeBells::RingAll() {
   absl::MutexLock lock(&mutex_);
   for (Bell* bell : all_) Ring(bell);

@@ -195,7 +195,7 @@ void CheckQueue::SetBehind(const std::string& run, uint64_t batches) {
   }
 }
 
-// A metric: it grows where checks are slower than trainings.
+// A metric shows this number: it grows where checks are slower than trainings.
 uint64_t CheckQueue::BatchesBehind() const {
   absl::MutexLock lock(&mutex_);
   uint64_t batches = 0;

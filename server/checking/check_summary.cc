@@ -51,8 +51,8 @@ stored::Check Summarise(const CheckSummary& summary) {
   return check;
 }
 
-// For reviews of rules (RuleReview): a run speaks for or against a rule only if
-// its check has decided it.
+// Reviews of rules need these ids (RuleReview): a run speaks for or against a
+// rule only if its check has decided it.
 stored::DecidedRules DecidedBy(const Checker& checker) {
   stored::DecidedRules decided;
   for (const InvariantVerdict& verdict : checker.Verdicts()) {
@@ -81,7 +81,8 @@ v1::CheckProgress ToApi(const stored::Check& check) {
   return progress;
 }
 
-// By the durable cursors, so it is the same before and after a restart.
+// The durable cursors are added up, so the sum is the same before and after a
+// restart.
 uint64_t BatchCountOf(const RunView& run) {
   uint64_t batches = 0;
   for (const RunView::Process& process : run.processes) {

@@ -18,12 +18,13 @@
 namespace traincheck::server {
 namespace {
 
-// Of the checker's time, and of what the disk takes.
+// Saving a state takes at most this share of the checker's time, or of the
+// disk's, whose rate is assumed below.
 constexpr double kSnapshotShare = 0.02;
 constexpr double kWriteRate = 50e6;  // bytes a second
 
-// A state that is kept of a finished check. A larger one is let go: most runs
-// that have ended do not go on.
+// The largest state that is kept of a finished check. A larger one is deleted:
+// most runs that have ended do not go on.
 constexpr size_t kMaxKeptBytes = 4 << 20;
 
 // Did retention take all that could be checked?
@@ -253,8 +254,8 @@ void LiveCheck::AddCheck(const RunView& run, WriteSet* writes) const {
   writes->Put(Table::kRuns, CheckKey(run.number), stored_.SerializeAsString());
 }
 
-// When the daemon stops: the next one goes on from here instead of the last
-// snapshot, up to snapshot_every old.
+// The worker saves each check when the daemon stops. The next daemon then goes
+// on from here and not from the last snapshot, which may be snapshot_every old.
 void LiveCheck::Save(const RunView& run) {
   if (check_ == nullptr || check_->batches() == saved_batches_) return;
   WriteSet writes;

@@ -108,8 +108,8 @@ LiveCheck& LiveChecks::CheckOf(const RunView& run) {
 void LiveChecks::Publish(const std::string& run,
                          const v1::CheckProgress& progress) {
   queue_.Publish(run, progress);
-  // Who watches a run ends with its check, also with one that has found
-  // nothing.
+  // A watcher of one run stops when the check of the run ends, also where the
+  // check has found nothing.
   if (progress.finished()) use_.board->Wake();
 }
 

@@ -13,10 +13,11 @@ namespace {
 // advance together and windows over ranks close early.
 constexpr int kShareBatches = 8;
 
-// Of a process that holds none.
+// Stands for the rank of a process that holds no place.
 constexpr int32_t kNoRank = -1;
 
-// 1: the attempts were those that launchers had named.
+// Version 1 had the attempts that launchers had named; now the daemon decides
+// them.
 constexpr uint32_t kSnapshotVersion = 2;
 
 // REQUIRES: HasPlace.
@@ -203,7 +204,7 @@ bool RunCheck::WaitsForItsPlace(const RunView::Process& process,
   });
 }
 
-// By the durable cursor of the view: what is not on disk yet is not read.
+// The durable cursor of the view counts: what is not on disk yet is not read.
 bool RunCheck::IsBehind(const RunView::Process& process) const {
   const auto at = cursors_.find(process.number);
   const uint64_t read = at == cursors_.end() ? 0 : at->second.next_batch;
@@ -260,7 +261,8 @@ bool RunCheck::IsOver(const RunView::Process& process, const RankPace& pace) {
 bool RunCheck::EndIfOver(const RunView::Process& process,
                          const RankPace& pace) {
   Cursor& cursor = cursors_[process.number];
-  // Windows close with the end, so it is told behind the last record.
+  // Windows close with the end of the process, so the checker is given the end
+  // behind the last record.
   if (cursor.end.has_value() || cursor.next_batch < process.next_batch) {
     return false;
   }

@@ -67,8 +67,8 @@ v1::CheckResult ResultOf(const RunCheck& check, const RunView& run,
   return result;
 }
 
-// For the client's progress bar. Refused processes are left out on both sides,
-// since they are never read.
+// The client's progress bar shows this. Refused processes are left out on both
+// sides, since they are never read.
 double FractionRead(const RunCheck& check, const RunView& run) {
   uint64_t batches = 0;
   for (const RunView::Process& process : run.processes) {

@@ -76,9 +76,9 @@ absl::StatusOr<std::unique_ptr<ViolationBoard>> ViolationBoard::Load(
   return board;
 }
 
-// At the start. A store may hold hundreds of thousands of violations, so each
-// leaves only its place and revision in memory and counts into the sums of its
-// run.
+// Load calls this for each stored violation, of which there may be hundreds of
+// thousands. Each leaves only its place and revision in memory and counts into
+// the sums of its run.
 void ViolationBoard::AddStored(uint64_t run, const v1::Violation& violation) {
   // Also of those that were taken back: no revision is given twice.
   revision_ = std::max<uint64_t>(revision_, violation.revision());
@@ -95,7 +95,7 @@ void ViolationBoard::AddStored(uint64_t run, const v1::Violation& violation) {
   Add(counts, &shelved_);
 }
 
-// Numbers and not names: a name may be another run's after a deletion.
+// Runs are kept by number: a name may be another run's after a deletion.
 ViolationBoard::OfRun& ViolationBoard::OfRunNumber(uint64_t number,
                                                    const std::string& run) {
   const auto [at, is_new] = runs_.try_emplace(number);
@@ -188,8 +188,8 @@ bool ViolationBoard::Update(uint64_t run, const Violation& found, Known how,
   return true;
 }
 
-// On the checks' thread. The caller's writes (a snapshot, how far the check has
-// come) go to disk with the violations or not at all.
+// The checks' thread calls this. The caller's writes (a snapshot, how far the
+// check has come) go to disk with the violations or not at all.
 void ViolationBoard::Post(uint64_t run, const std::vector<Violation>& found,
                           Known known, const MoreWrites& more,
                           WriteSet writes) {
@@ -255,12 +255,14 @@ void ViolationBoard::KeepOnly(const std::string& run,
     run_of_.erase(at->first);
     at = by_id.erase(at);
   }
-  // Who watches is not told that a violation is gone.
+  // Watchers are not woken: the stream has no message for a violation that is
+  // gone.
   if (!writes.entries().empty()) Write(*number, false, std::move(writes));
 }
 
-// On the thread that deletes the run, behind the deletion in the store and
-// behind CheckQueue::Forget: the checks post nothing more under this number.
+// The thread that deletes the run calls this behind the deletion in the store
+// and behind CheckQueue::Forget: the checks post nothing more under this
+// number.
 void ViolationBoard::Remove(const std::string& run) {
   absl::MutexLock lock(&mutex_);
   const std::optional<uint64_t> number = NumberOf(run);
@@ -309,7 +311,7 @@ absl::StatusOr<std::vector<v1::Violation>> ViolationBoard::List(
   return violations;
 }
 
-// Ordered by number, which is the order in which the runs began.
+// Runs are in the order of their numbers, which is that in which they began.
 std::vector<std::string> ViolationBoard::Runs() const {
   absl::MutexLock lock(&mutex_);
   std::vector<std::string> runs;
@@ -398,7 +400,7 @@ absl::StatusOr<ViolationBoard::Changes> ViolationBoard::ChangesAfter(
   return changes;
 }
 
-// Where a watcher begins that wants only what comes.
+// A watcher that wants only what comes begins here.
 uint64_t ViolationBoard::Revision() const {
   absl::MutexLock lock(&mutex_);
   return durable_revision_;

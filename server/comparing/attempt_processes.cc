@@ -30,8 +30,8 @@ std::optional<uint32_t> NewestAttempt(const RunView& run) {
 // By the pid, the start and the host of a process.
 using Identity = std::tuple<std::string, std::string, uint32_t, uint64_t>;
 
-// Who a process is, and below who made it: equal where the second process is
-// the first one's worker.
+// Own says which process it is, Owner which process made it: both are equal
+// where the second process is the first one's worker.
 Identity Own(const v1::ProcessIdentity& identity) {
   return {identity.host(), identity.boot_id(), identity.pid(),
           identity.start_ticks()};

@@ -10,7 +10,7 @@
 namespace traincheck::server {
 namespace {
 
-// How often the client is told how far it is.
+// How often the client is sent the progress.
 constexpr absl::Duration kTellEvery = absl::Milliseconds(200);
 
 }  // namespace

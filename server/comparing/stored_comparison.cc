@@ -29,8 +29,8 @@ struct Source {
   AttemptProcesses processes;
 };
 
-// For the client's progress bar: processes that only one run has count too,
-// though they are not read, so the bar may end early.
+// The client's progress bar counts these. Processes that only one run has are
+// not read, so the bar may end early.
 uint64_t BatchesOf(const AttemptProcesses& processes) {
   uint64_t batches = 0;
   for (const auto& [key, process] : processes.ranks) {
@@ -42,8 +42,8 @@ uint64_t BatchesOf(const AttemptProcesses& processes) {
   return batches;
 }
 
-// By ends that are durable: until then the last batches may not be in the
-// store.
+// The ends of the view are durable ones: until they are there the last batches
+// may not be in the store.
 bool HaveEnded(const AttemptProcesses& processes) {
   const auto has_ended = [](const auto& entry) {
     return entry.second.end.has_value();
@@ -105,7 +105,7 @@ class Comparing {
   };
 
   template <typename Processes, typename Name, typename Pair>
-  // For ranks and for workers alike: pairs what both runs have.
+  // Pairs what both runs have: ranks, and then workers.
   absl::Status ForEach(const Processes& a, const Processes& b, const char* kind,
                        Name name, Pair pair) {
     for (const auto& [key, process] : a) {

@@ -15,7 +15,8 @@
 namespace traincheck::server {
 absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
     const v1::MarkViolationRequest& request, Sight sight) {
-  // With a lead all that follows from it, so that one bug is judged once.
+  // The mark of a lead goes to all that follows from it as well, so that one
+  // bug is judged once.
   absl::StatusOr<ViolationView::Violations> incident =
       use_.violations->FindIncident(request.violation());
   if (!incident.ok()) return incident.status();

@@ -41,7 +41,7 @@ absl::StatusOr<v1::Run> Queries::Run(const std::string& id) const {
   return run;
 }
 
-// From memory alone: watchers ask often.
+// The answer comes from memory alone, because watchers ask often.
 bool Queries::HasEnded(const std::string& id) const {
   const std::optional<RunOutline> run = use_.registry->OutlineOf(id);
   return run.has_value() && run->ended;

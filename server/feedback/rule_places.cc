@@ -29,8 +29,8 @@ Place RulePlaces::Of(const v1::Violation& violation,
   if (!places_.contains(violation.invariant_id())) Read(selection);
   const auto known = places_.find(violation.invariant_id());
   if (known != places_.end()) return known->second;
-  // A rung that this version does not name stands on the last one, where it
-  // leads nothing that is known better.
+  // A rung that this version does not know counts as the last one: such a
+  // violation then leads nothing that is known better.
   return {.rung = RungNamed(violation.rung()).value_or(Rung::kTotals)};
 }
 

@@ -205,7 +205,8 @@ absl::StatusOr<std::vector<v1::RuleRecord>> RuleReview::BrokenInHealthyRuns(
   return broken;
 }
 
-// Shown beside a violation, while somebody decides whether to believe it.
+// The record is shown beside a violation, while somebody decides whether to
+// believe it.
 absl::StatusOr<v1::RuleRecord> RuleReview::RecordOf(
     const v1::Violation& violation, const std::string& owner) const {
   RunQuery query = RunsOf(owner);
@@ -223,7 +224,7 @@ absl::StatusOr<v1::RuleRecord> RuleReview::RecordOf(
   return record;
 }
 
-// For administrators: over the runs of all owners.
+// The review goes over the runs of all owners, so it is for administrators.
 absl::StatusOr<v1::SetReview> RuleReview::Review(const std::string& set) const {
   Rules wanted;
   if (!set.empty()) {

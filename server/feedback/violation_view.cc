@@ -38,8 +38,8 @@ void PutLeadsLast(Violations* violations) {
                         });
 }
 
-// Of one run: those that changed, and the rest of incidents that another
-// violation leads now than the checker says.
+// For one run: the violations that changed, and the rest of those incidents
+// that a silence has given another lead.
 Violations WithWholeIncidents(const Violations& changes,
                               const Violations& all) {
   std::map<std::string, std::string> told;  // incident by violation, as stored
@@ -87,7 +87,8 @@ absl::StatusOr<v1::Violation> ViolationView::Find(const std::string& id) const {
   return NoSuchViolation(id);
 }
 
-// For marks: who marks a lead means all that follows from it.
+// Marks are given by incident: a mark on a lead is for all that follows from
+// it.
 absl::StatusOr<Violations> ViolationView::FindIncident(
     const std::string& id) const {
   absl::StatusOr<v1::Violation> named = Find(id);

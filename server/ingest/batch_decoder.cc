@@ -154,7 +154,7 @@ void LearnRecord(const RecordReader& records, uint32_t ring,
       LearnProcess(records.Fields(), facts);
       break;
     case RecordType::kDrops:
-      // Of the ring in all, so the last one counts.
+      // The record has the total of its ring, so the last one counts.
       facts->dropped[ring] = records.Get<DropsRecord>().dropped_records;
       break;
     default:

@@ -63,8 +63,8 @@ absl::Status CheckHost(const std::string& host) {
 
 absl::Status CheckHelloUntrusted(const v1::Hello& hello) {
   if (absl::Status s = CheckRunId(hello.run()); !s.ok()) return s;
-  // The host and the pid are what people find a process by, and what processes
-  // of a run are told apart by.
+  // People find a process by its host and pid, and the books identify it by
+  // these, among others.
   if (hello.process().pid() == 0) return Malformed("process.pid", "is 0");
   if (absl::Status s = CheckHost(hello.process().host()); !s.ok()) return s;
   // Their size alone: these may hold any bytes, which MakePrintable escapes.

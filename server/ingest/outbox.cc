@@ -18,8 +18,8 @@ void ReplyOutbox::Welcome(const v1::Welcome& welcome) {
   wake_();
 }
 
-// On the store's commit thread, once for each batch. Several calls between two
-// writes to the wire become one answer (Next).
+// The store's commit thread calls this once for each batch. Several calls
+// between two writes to the wire become one answer (Next).
 void ReplyOutbox::Stored(uint64_t next_batch, uint64_t bytes) {
   {
     absl::MutexLock lock(&mutex_);
@@ -30,8 +30,8 @@ void ReplyOutbox::Stored(uint64_t next_batch, uint64_t bytes) {
   wake_();
 }
 
-// For a relay that sends what is stored: it has not seen the acknowledgement,
-// perhaps because the stream before this one broke.
+// A relay that sends what is stored has not seen the acknowledgement, perhaps
+// because the stream before this one broke.
 void ReplyOutbox::Repeat() {
   {
     absl::MutexLock lock(&mutex_);
@@ -78,7 +78,8 @@ std::optional<v1::IngestReply> ReplyOutbox::Next() {
   // steps away.
   if (plan_waits_) {
     reply.mutable_plan_change()->Swap(&plan_);
-    // Of what was told the number is enough.
+    // The version of what was sent is kept, so that an older plan that comes
+    // later is recognised (Plan).
     plan_.set_version(reply.plan_change().version());
     plan_waits_ = false;
     return reply;

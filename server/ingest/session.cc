@@ -11,8 +11,8 @@
 namespace traincheck::server {
 namespace {
 
-// As for batches: a ring's number makes an entry in the books of the process,
-// so a relay must not name any it likes.
+// A ring's number makes an entry in the books of the process, so it is bounded
+// as in batches.
 absl::Status CheckReports(const RingReportList& reports) {
   if (reports.size() > kMaxRingReports) {
     return absl::ResourceExhaustedError(
@@ -105,7 +105,7 @@ absl::Status Session::OnHello(v1::Hello hello) {
 // quarantined, and the stream goes on.
 absl::Status Session::OnBatch(const v1::Batch& batch) {
   if (absl::Status s = CheckBatchLimits(batch); !s.ok()) return s;
-  // A relay sends again what it was not told of.
+  // A relay sends a batch again if it has not seen the acknowledgement.
   if (batch.number() < next_batch_) {
     outbox_->Repeat();
     return absl::OkStatus();
@@ -122,7 +122,7 @@ absl::Status Session::OnBatch(const v1::Batch& batch) {
         budget->Return(bytes);
         outbox->Stored(next_batch, bytes);
       });
-  // Then the store calls nobody back.
+  // In these cases the store does not call the function above.
   if (!fate.ok() || *fate == Registry::Fate::kDuplicate) {
     use_.budget->Return(bytes);
   }
@@ -154,8 +154,8 @@ absl::Status Session::CheckCurrent() const {
   return greeted_ ? use_.registry->CheckStream(stream_) : absl::OkStatus();
 }
 
-// Also of a stream that said Goodbye, or that another one has replaced: the
-// registry then has nothing to do.
+// A stream that said Goodbye, or that another one has replaced, comes here too:
+// the registry then has nothing to do.
 void Session::Disconnect() {
   // First, so that no plan is published to a stream that is gone.
   plan_.reset();

@@ -69,7 +69,7 @@ InferenceJobs::~InferenceJobs() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Each run once, since a run may be named twice.
+// Each run is held once, since a request may name it twice.
 std::vector<RunPins::Pin> InferenceJobs::Hold(
     const v1::InferRequest& request) const {
   std::vector<RunPins::Pin> pins;
@@ -79,7 +79,8 @@ std::vector<RunPins::Pin> InferenceJobs::Hold(
   return pins;
 }
 
-// Before the job is queued: its client is still there to hear what is wrong.
+// The request is checked before the job is queued: its client is still there to
+// hear what is wrong.
 absl::Status InferenceJobs::Check(const v1::InferRequest& request) const {
   if (absl::Status s = CheckRequest(request); !s.ok()) return s;
   for (const std::string& id : request.runs()) {
@@ -208,7 +209,7 @@ bool InferenceJobs::Detach() {
   return running_.saving;
 }
 
-// On the jobs' thread. Every way out leaves the job with an end.
+// The jobs' thread runs this. Every way out leaves the job with an end.
 void InferenceJobs::Execute(const v1::Job& job) {
   absl::StatusOr<LearningSession::Learned> learned = LearnInProcess(job);
   if (!learned.ok()) return Failed(job, learned.status());

@@ -231,7 +231,7 @@ int RunWorker() {
   Worker worker(kWorkerSocket);
   absl::Status status = worker.Work();
   if (status.ok()) return kWorkerDone;
-  // Nobody is left to be told.
+  // The daemon is gone, so there is nobody who would read an answer.
   if (absl::IsUnavailable(status)) return kWorkerAlone;
   status = worker.Fail(status);
   return status.ok() ? kWorkerFailed : kWorkerAlone;

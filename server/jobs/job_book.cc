@@ -208,7 +208,7 @@ void JobBook::ReportPeak(const std::string& id, uint64_t bytes) {
   if (Entry* entry = Open(id)) entry->job.set_peak_bytes(bytes);
 }
 
-// Also for a job that has ended by itself in the meantime: the first end stays.
+// A job may have ended by itself in the meantime: its first end stays.
 void JobBook::End(const std::string& id, v1::JobStatus status,
                   const std::string& reason) {
   absl::MutexLock lock(&mutex_);
@@ -254,8 +254,8 @@ absl::StatusOr<v1::Job> JobBook::Find(const std::string& id) const {
   return std::move(now->job);
 }
 
-// For clients that follow a job: each change raises the revision, so that none
-// has to be compared.
+// Clients follow a job by this call: each change raises the revision, so that
+// none has to be compared.
 absl::StatusOr<JobBook::Snapshot> JobBook::Wait(const std::string& id,
                                                 uint64_t after,
                                                 absl::Duration patience) const {

@@ -58,7 +58,7 @@ worker::End ToMessage(ProcessEnd end) {
   return worker::END_LOST;
 }
 
-// Of its ranks; "" where none told it.
+// The version that the first rank has reported; "" if there is no rank.
 std::string TorchOf(const RunView& run) {
   for (const RunView::Process& process : run.processes) {
     if (process.is_main) return process.torch_version;

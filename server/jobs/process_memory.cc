@@ -23,7 +23,8 @@ uint64_t PeakBytes(pid_t pid) {
 uint64_t MachineBytes() {
   uint64_t bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                    static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  // cgroup version 2 and 1; "max" is no number.
+  // The files of cgroup version 2 and 1. "max" means no limit and does not
+  // parse as a number.
   for (const char* path : {"/sys/fs/cgroup/memory.max",
                            "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     uint64_t limit = 0;

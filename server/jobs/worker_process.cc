@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kShownName[] = "traincheckd-job";
 
-// As people write sizes in options: MiB, and GiB from 1024 of them on.
+// Sizes are written as in options: in MiB, and in GiB from 1024 of them on.
 std::string Size(uint64_t bytes) {
   constexpr double kMiB = 1 << 20;
   const double mib = static_cast<double>(bytes) / kMiB;
@@ -99,8 +99,8 @@ void WorkerProcess::MeasurePeak() {
   if (pid != 0) NotePeak(PeakBytes(pid));
 }
 
-// On the job's thread, whether the worker reports it or the daemon looks
-// itself.
+// The job's thread calls this, whether the worker reports its peak or the
+// daemon looks itself.
 void WorkerProcess::NotePeak(uint64_t bytes) {
   if (bytes <= peak_bytes_) return;
   peak_bytes_ = bytes;
@@ -127,8 +127,8 @@ std::string WorkerProcess::AwaitEnd() {
   return Describe(status);
 }
 
-// Words for people who started the job: how it ended, by which limit, and what
-// to change.
+// The person who started the job reads this: how it ended, by which limit, and
+// what to change.
 std::string WorkerProcess::Describe(int status) const {
   const std::string limit = Size(options_.memory_bytes);
   if (WIFSIGNALED(status)) {

@@ -15,7 +15,7 @@ namespace {
 constexpr auto kCounter = MetricType::kCounter;
 constexpr auto kGauge = MetricType::kGauge;
 
-// Of a value that this build does not know, too.
+// A status that this build does not know has no name and counts as unknown.
 std::string LabelOf(std::string name) {
   return name.empty() ? "unknown" : name;
 }

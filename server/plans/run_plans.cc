@@ -13,16 +13,19 @@
 namespace traincheck::server {
 namespace {
 
-// For the disk. A check that begins waits for it on the checks' thread.
+// How long a change waits for the disk. A check that begins waits on the
+// checks' thread.
 constexpr absl::Duration kPatience = absl::Seconds(5);
-// Of one run; each may have a MiB.
+// The most versions of one run's plan; each may have a MiB
+// (kMaxCapturePlanBytes).
 constexpr size_t kMaxVersions = 100;
 constexpr uint64_t kFirstVersion = 1;
-// A change that is told now reaches all ranks before they have closed so many
-// steps more.
+// A change that is sent now is taken to reach all ranks before they have closed
+// so many further steps.
 constexpr uint64_t kStepsAhead = 2;
 
-// What relays are sent: without origin and time, which are for people.
+// Relays are sent neither the origin nor the time of a plan, which are for
+// people.
 v1::PlanChange ToChange(const stored::Plan& plan) {
   v1::PlanChange change;
   change.set_version(plan.version());
@@ -197,7 +200,8 @@ void RunPlans::Unsubscribe(uint64_t run, uint64_t number) {
 }
 
 void RunPlans::OnCheckBegins(const RunView& run, const InvariantSet& set) {
-  // A reference run tells all that its own plan says.
+  // A reference run records all that its own plan asks for: what it lacks
+  // cannot be learned.
   if (run.ended || run.is_reference) return;
   const nlohmann::json json = PlanOf(set.invariants);
   absl::MutexLock lock(&changing_);
@@ -281,8 +285,8 @@ absl::StatusOr<std::vector<stored::Plan>> RunPlans::Zooms(
   return plans;
 }
 
-// All versions, and which of them each rank has taken: `runs plan` shows where
-// ranks record differently.
+// The answer has all versions and which of them each rank has taken, so that
+// `runs plan` shows where ranks record differently.
 absl::StatusOr<v1::RunPlan> RunPlans::Show(const std::string& run) const {
   const absl::StatusOr<RunView> view = use_.registry->View(run);
   if (!view.ok()) return view.status();

@@ -114,8 +114,8 @@ absl::StatusOr<std::set<std::string>> RunCleaner::LearnedFrom() const {
   return runs;
 }
 
-// Retention, once a period on the cleaner's own thread. A run that cannot go
-// now is looked at again in the next period, so no error ends the loop.
+// The cleaner's own thread looks at the limits once a period. A run that cannot
+// go now is looked at again in the next one, so no error ends the loop.
 void RunCleaner::ApplyLimits() {
   if (use_.limits.IsNone()) return;
   const auto learned = LearnedFrom();

@@ -7,7 +7,7 @@ namespace traincheck::server {
 namespace {
 
 // A script may start several processes without a group, each of them rank 0 of
-// 1: such places tell no starts apart.
+// 1. Their places are all the same, so they do not show that a new start began.
 bool HasGroup(const stored::Process& process) {
   return process.has_world() && process.world() > 1;
 }
@@ -19,8 +19,8 @@ bool IsPlaced(const stored::Process& process) {
          process.place_conflict().empty();
 }
 
-// A host counts its pids and ticks anew after each boot, so its name alone does
-// not tell processes apart.
+// A host counts its pids and ticks anew after each boot, so the name of the
+// host alone does not identify where a process ran.
 bool OnOneMachine(const stored::Process& a, const stored::Process& b) {
   return a.host() == b.host() && a.boot_id() == b.boot_id();
 }

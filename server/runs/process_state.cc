@@ -247,7 +247,7 @@ void BookBatch(const v1::Batch& batch, uint64_t stored_bytes,
                stored::Process* process) {
   for (const v1::Slice& slice : batch.slices()) {
     stored::Ring* ring = FindOrAddRing(slice.ring(), process);
-    // Of a gap the bytes are known, not the records.
+    // A gap is known by its bytes; how many records it held is not known.
     ring->set_missing_bytes(ring->missing_bytes() + slice.from() -
                             ring->stored_position());
     ring->set_stored_position(slice.to());
@@ -296,7 +296,7 @@ void LearnFacts(const BatchFacts& facts, stored::Process* process) {
   }
   if (facts.plan_version.has_value()) LearnPlan(facts, process);
   // Batches of a process are booked in their order, so the first step that is
-  // told stays the first.
+  // reported stays the first.
   if (facts.first_step.has_value() && !process->has_first_step()) {
     process->set_first_step(*facts.first_step);
   }

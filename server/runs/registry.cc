@@ -285,7 +285,7 @@ absl::StatusOr<Registry::Fate> Registry::TakeBatch(
       facts.ok() ? CheckPositions(books, batch) : facts.status();
   if (bad.ok()) {
     BookBatch(batch, value.size(), &books);
-    // Copied only where it is compared: few batches tell of a place.
+    // Copied only where it is compared: few batches have a place.
     const stored::Process before =
         facts->place || facts->kind ? books : stored::Process();
     const MissingRecords missing = MissingOf(books);
@@ -341,7 +341,7 @@ void Registry::SettlePlace(RunState* run, const stored::Process& before,
   stored::Process& books = process->books;
   uint32_t attempt = books.attempt();
   if (IsMain(books) && books.has_rank()) {
-    // Who made its process group again is where it was.
+    // A process that makes its group anew stays in its attempt.
     const bool known = !books.start().empty() && IsMain(before) &&
                        before.start() == books.start();
     if (!known) attempt = FittingAttempt(*run, books);

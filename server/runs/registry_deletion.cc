@@ -21,8 +21,8 @@ Registry::Withdrawn Sum(const RunState& run) {
 
 }  // namespace
 
-// Only queued: the caller waits for the disk without the registry's lock, which
-// ingest needs (RunCleaner::Keep).
+// The write is only queued: the caller waits for the disk without the
+// registry's lock, which ingest needs (RunCleaner::Keep).
 absl::Status Registry::Keep(const std::string& run, bool keep) {
   absl::MutexLock lock(&mutex_);
   const auto at = runs_.find(run);
@@ -57,11 +57,12 @@ absl::StatusOr<Registry::Withdrawn> Registry::Withdraw(const std::string& run,
   absl::StatusOr<RunState*> state = AtRest(run, pins);
   if (!state.ok()) return state.status();
   const Withdrawn withdrawn = Sum(**state);
-  // At once, so that the owner's relays may send again while the deletion is at
-  // work; Release adds it back if that fails.
+  // The owner's relays may send again while the deletion is at work; Release
+  // adds the bytes back if that fails.
   use_of_owners_.Subtract((*state)->run.owner(), withdrawn.bytes);
-  // Kept until Release: relays that come meanwhile are told to wait, and a
-  // deletion that fails gives back the run as it was.
+  // The run is kept until Release: relays that come meanwhile are refused with
+  // Unavailable and come back, and a deletion that fails gives back the run as
+  // it was.
   withdrawn_[run] = std::move(**state);
   runs_.erase(run);
   resting_.erase(run);

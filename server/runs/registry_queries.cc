@@ -52,8 +52,8 @@ absl::Status NoSuchRun(const std::string& run) {
       "there is no run \"", run, "\": traincheckctl runs list names all"));
 }
 
-// For status, metrics and the deletion of sets: all of these run while
-// trainings stream, so the answer is numbers and not processes.
+// Status, metrics and the deletion of sets ask for these while trainings
+// stream, so the answer is numbers and not processes.
 std::vector<RunningRun> Registry::RunningRuns() const {
   absl::MutexLock lock(&mutex_);
   std::vector<RunningRun> runs;
@@ -132,7 +132,8 @@ absl::StatusOr<RunView> Registry::View(const std::string& id) const {
   return view;
 }
 
-// Cheap for every run, shelved ones included: descriptions stay in memory.
+// The answer is cheap for every run, shelved ones included: descriptions stay
+// in memory.
 std::optional<RunOutline> Registry::OutlineOf(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
   const auto at = runs_.find(id);
@@ -157,7 +158,7 @@ std::optional<uint64_t> Registry::NumberOf(const std::string& id) const {
   return at->second.run.number();
 }
 
-// Asked for at the start alone (LiveChecks::Start).
+// Only LiveChecks::Start asks for all ids.
 std::vector<std::string> Registry::RunIds() const {
   absl::MutexLock lock(&mutex_);
   std::vector<std::string> ids;
@@ -205,8 +206,8 @@ absl::StatusOr<std::vector<std::string>> Registry::Find(
   return ids;
 }
 
-// For retention, which chooses among all runs and so must not read the
-// processes of those that are shelved: their bytes are kept in memory.
+// Retention chooses among all runs and must not read the processes of those
+// that are shelved: their bytes are kept in memory.
 std::vector<RunUse> Registry::Uses() const {
   absl::MutexLock lock(&mutex_);
   std::vector<RunUse> uses;

@@ -173,7 +173,7 @@ std::vector<v1::Deployment> RulePolicy::Deployments() const {
   return Values(deployed_);
 }
 
-// Asked before a set is deleted (DeleteSet).
+// A set that is deployed is not deleted (DeleteSet).
 std::vector<std::string> RulePolicy::DeployedFor(const std::string& set) const {
   absl::MutexLock lock(&mutex_);
   std::vector<std::string> experiments;

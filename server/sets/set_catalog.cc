@@ -79,8 +79,7 @@ absl::Status CheckSetName(const std::string& name) {
                    " letters, digits and . _ -, none of - in front"));
 }
 
-// For clients, who need no parser of rules: what is shown stands beside the
-// JSON.
+// Clients need no parser of rules: what they show stands beside the JSON.
 v1::Invariant ToApi(const Invariant& invariant) {
   v1::Invariant api;
   api.set_id(invariant.id);
@@ -212,7 +211,7 @@ absl::Status SetCatalog::Write(WriteSet writes, Store::Done done) {
   return store_.WriteAndWait(WriteSet(), kPatience);
 }
 
-// By the index in memory, since this is asked for under the registry's lock
+// The index in memory answers, since this is asked under the registry's lock
 // (RulePolicy::SelectionFor). Only the first question of all reads the store.
 uint32_t SetCatalog::NewestVersion(const std::string& name) const {
   const auto newest = index_->NewestOf(name);

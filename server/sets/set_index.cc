@@ -65,7 +65,7 @@ absl::StatusOr<std::optional<v1::SetSummary>> SetIndex::NewestOf(
   return std::optional<v1::SetSummary>(set->second.rbegin()->second);
 }
 
-// For the deletion of a whole set: each version has a key of its own.
+// The deletion of a whole set needs these: each version has a key of its own.
 absl::StatusOr<std::vector<uint32_t>> SetIndex::VersionsOf(
     const std::string& name) const {
   absl::MutexLock lock(&mutex_);

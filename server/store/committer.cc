@@ -9,8 +9,8 @@
 namespace traincheck::server {
 namespace {
 
-// Short beside Options::min_interval, which it delays by at most its own
-// length.
+// A nap is short beside Options::min_interval, which it delays by at most its
+// own length.
 constexpr absl::Duration kNap = absl::Milliseconds(1);
 
 }  // namespace

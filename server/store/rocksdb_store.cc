@@ -271,9 +271,9 @@ class RocksdbStore final : public Store {
     return database_->db().Write(options, &batch);
   }
 
-  // RocksDB cannot go on with a log that it failed to write to (Resume does
-  // not help in 7.8). Opened anew it drops the half-written end, which nobody
-  // was told of, and begins another log.
+  // RocksDB cannot go on with a log that it failed to write to (Resume does not
+  // help in 7.8). When it is opened again it drops the half-written end, none
+  // of which was acknowledged, and begins another log.
   absl::Status ReopenIfBroken() {
     if (!broken_) return absl::OkStatus();
     absl::MutexLock lock(&mutex_);

@@ -17,8 +17,8 @@
 namespace traincheck::server {
 namespace {
 
-// As it was when the plan was made: the incident may have grown since, but only
-// this was recorded in full.
+// The subject is that of the time when the plan was made: the incident may have
+// grown since, but only this was recorded in full.
 ZoomSubject SubjectOf(const stored::Zoom& zoom) {
   ZoomSubject subject;
   subject.functions.insert(zoom.functions().begin(), zoom.functions().end());
