@@ -29,8 +29,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const Options& options) {
   return daemon;
 }
 
-// Everything that is read from the store. An error ends the start before any
-// thread of the parts runs.
+// Everything that is read from the store. An error ends the start before
+// checks, jobs and streams begin.
 absl::Status Daemon::Load(const Options& options) {
   absl::StatusOr<std::unique_ptr<Store>> store =
       OpenRocksdbStore(options.data_dir, {.accept_loss = options.accept_loss});

@@ -78,8 +78,7 @@ bool ServeMetrics(const Options& options, const DaemonMetrics& metrics,
   return true;
 }
 
-// The message says what to do: it is all that the user sees of a start that
-// fails.
+// The message is all that the user sees of a start that fails.
 int Fail(const absl::Status& status) {
   spdlog::critical("{}", std::string(status.message()));
   return kExitFailed;

@@ -10,9 +10,8 @@ namespace {
 // ladder_test fails for a fact of the engine that stands in none of these
 // tables and is not named there as one that no rule asks for.
 //
-// Setup: how the training is put together, before it computes anything. What
-// models, optimizers, wrappers and schedules consist of, what is frozen, tied
-// or loaded, and settings.
+// Setup: how the training is put together. What models, optimizers, wrappers
+// and schedules consist of, what is frozen, tied or loaded, and settings.
 constexpr std::string_view kSetupFacts[] = {"call.inside_wrapper",
                                             "call.overrides",
                                             "load.leaves_renamed",

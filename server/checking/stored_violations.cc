@@ -49,8 +49,8 @@ absl::Status VisitStoredViolations(const Store& store,
   return Visit(store, "", std::string(9, '\xff'), visitor);
 }
 
-// What was taken back leaves only a revision in the store (KeepOnly) and is no
-// violation any more.
+// What was taken back leaves only a revision in the store (KeepOnly) and is not
+// a violation any more.
 absl::StatusOr<std::vector<v1::Violation>> ReadViolations(const Store& store,
                                                           uint64_t run) {
   std::vector<v1::Violation> violations;

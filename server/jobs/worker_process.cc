@@ -56,9 +56,9 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(
     return SystemError("fcntl", dup_error);
   }
   pid_t pid = 0;
-  // posix_spawn and no fork: the daemon has many threads, whose locks a forked
-  // copy would keep for ever. Base's plan puts the worker into a process group
-  // of its own.
+  // posix_spawn and not fork: the daemon has many threads, whose locks a forked
+  // copy would keep for ever. SpawnPlan puts the worker into a process group of
+  // its own.
   const int error = SpawnPlan(theirs).Spawn(
       options.program,
       {kShownName, kWorkerArgument, absl::StrCat(options.memory_bytes),

@@ -11,7 +11,7 @@ namespace http = boost::beast::http;
 
 constexpr unsigned kHttp11 = 11;
 
-// HEAD is answered as GET, without the body (ReplyTo): probes use it.
+// HEAD is answered as GET, without the body (ReplyTo).
 HttpAnswer AnswerTo(const HttpParser::value_type& request,
                     const HttpServer::Handler& handler) {
   if (request.method() != http::verb::get &&

@@ -407,8 +407,8 @@ MissingRecords MissingOf(const stored::Process& process) {
 
 namespace {
 
-// Helpers and loader workers close no steps, so a step is named for ranks
-// alone.
+// Steps of helpers and loader workers are not the run's, so a step is named for
+// ranks alone.
 std::string LostAtStep(const stored::Process& process) {
   if (!IsMain(process)) return "";
   return absl::StrCat(" at step ",
