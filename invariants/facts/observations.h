@@ -6,10 +6,10 @@
 // wrong (site_at of traincheck_core.pyi); "loader.made.site" has that of the
 // line that made the loader.
 //
-// Inputs: scalars without an object, of the backward, load_state_dict or
-// state_dict in which they were written; scalars of an optimizer, a loader or
-// a wrapped model, which hold until they are written again. What was not looked
-// at, or had no occasion, has no scalar.
+// Inputs: scalars without an object, of the backward, load_state_dict,
+// state_dict or save in which they were written; scalars of an optimizer, a
+// loader or a wrapped model, which hold until they are written again. What was
+// not looked at, or had no occasion, has no scalar.
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_OBSERVATIONS_H_
@@ -42,7 +42,10 @@ class Observations final : public FactTracker {
   }
   // Is it a call of which the agent may say something?
   static bool Concerns(const Call& call) {
-    if (HasCategory(call, CallCategory::kLoadStateDict)) return true;
+    if (HasCategory(call, CallCategory::kLoadStateDict) ||
+        HasCategory(call, CallCategory::kSave)) {
+      return true;
+    }
     return HasCategory(call, CallCategory::kBackward) && call.Is(kOutermost);
   }
 

@@ -17,6 +17,7 @@ constexpr char kRedraws[] = "recompute.redraws";
 constexpr char kCut[] = "recompute.cut";
 constexpr char kLoadsItself[] = "load.of_itself";
 constexpr char kLoadsNothing[] = "load.of_nothing";
+constexpr char kSharedByRanks[] = "save.shared_by_ranks";
 constexpr char kLeavesRenamed[] = "load.leaves_renamed";
 constexpr char kNoProbabilities[] = "loss.targets_no_probabilities";
 constexpr char kOverQueries[] = "loss.attends_over_queries";
@@ -78,6 +79,7 @@ constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
 constexpr char kDivergenceApart[] = "loss.divergence_scaled_apart";
 constexpr char kHandSteps[] = "loss.hand_steps_add_up";
 constexpr char kVarianceConfused[] = "loss.variance_confused";
+constexpr char kCountsHeldOut[] = "loss.counts_held_out";
 constexpr char kDividedTwice[] = "loss.divided_twice";
 constexpr char kKeepsIgnored[] = "loss.keeps_ignored";
 constexpr char kMultipliesCrosswise[] = "loss.multiplies_crosswise";
@@ -145,9 +147,8 @@ std::vector<Fact> OfCalls() {
   };
 }
 
-// What a loss is given as targets (label_graph.py), what a checkpointed region
-// does when it is computed again (recomputation.py), and what a model loads
-// (checkpoints.py, renamed_parts.py).
+// What a loss is given as targets (label_graph.py), and what a checkpointed
+// region does when it is computed again (recomputation.py).
 std::vector<Fact> OfTargets() {
   return {
       CallRow<kLabelsNoSigns>("labels that must be 1 and -1 are 0 and 1",
@@ -192,6 +193,13 @@ std::vector<Fact> OfTargets() {
                     "gradient on to them",
                     "a checkpointed region with trainable parameters passes "
                     "gradients on to them"),
+  };
+}
+
+// What a model loads (checkpoints.py, renamed_parts.py), and where ranks save
+// (shared_files.py).
+std::vector<Fact> OfFiles() {
+  return {
       CallRow<kLoadsItself>(
           "a model loads its own tensors, which it has already",
           "a model loads other tensors than its own"),
@@ -205,6 +213,9 @@ std::vector<Fact> OfTargets() {
           "no part of the state is left out that the model has under a longer "
           "or a shorter name",
           6),
+      CallRow<kSharedByRanks>(
+          "it saves to a file that another rank saves to, too",
+          "no two ranks save to one file", 26),
   };
 }
 
@@ -375,6 +386,11 @@ std::vector<Fact> OfInputs() {
           20),
       CallRow<kPacksOthers>("texts are packed with the lengths of other texts",
                             "texts are packed with their own lengths", 10),
+      // A network on a graph computes all of its nodes: the mask in the loss is
+      // all that keeps the test's from being trained with (held_out_rows.py).
+      CallRow<kCountsHeldOut>(
+          "the loss counts rows that a mask beside its targets holds out",
+          "the loss does not count rows that masks hold out", 26),
   };
 }
 
@@ -441,8 +457,8 @@ const std::vector<Fact>& ObservedFacts() {
     // Never destroyed: rules keep pointers to its rows.
     auto* all = new std::vector<Fact>;
     for (const auto& some :
-         {OfCalls(), OfTargets(), OfViews(), OfOutputs(), OfVariations(),
-          OfInputs(), OfPolicies(), ObservedOptimizerFacts(),
+         {OfCalls(), OfTargets(), OfFiles(), OfViews(), OfOutputs(),
+          OfVariations(), OfInputs(), OfPolicies(), ObservedOptimizerFacts(),
           ObservedLoaderFacts(), ObservedScheduleFacts()}) {
       all->insert(all->end(), some.begin(), some.end());
     }

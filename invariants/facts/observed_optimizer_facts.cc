@@ -79,6 +79,7 @@ constexpr char kCounterStands[] = "opt.counter_stands";
 constexpr char kKeepsStatistics[] = "opt.copy_keeps_statistics";
 constexpr char kDividesByMore[] = "opt.divides_by_more";
 constexpr char kCarriesState[] = "opt.carries_state";
+constexpr char kEvaluatesAShare[] = "opt.evaluates_a_share";
 constexpr char kFilledRows[] = "opt.rows_of_one_number";
 constexpr char kSamplesBlindly[] = "opt.samples_without_gradient";
 constexpr char kStillCopy[] = "opt.evaluates_still_copy";
@@ -459,6 +460,12 @@ std::vector<Fact> OfWrappers() {
           "other gradients for them",
           "parameters that are in no wrapper have equal gradients on all ranks",
           20),
+      // A DistributedSampler gives each rank a part of what is evaluated
+      // (ungathered_shares.py).
+      OptimizerRow<kEvaluatesAShare>(
+          "each rank has evaluated its share of the data, and nothing has "
+          "brought the results together",
+          "what ranks have evaluated in shares is brought together", 26),
   };
 }
 

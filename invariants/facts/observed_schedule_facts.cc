@@ -14,6 +14,7 @@ constexpr char kMergesRates[] = "schedule.merges_rates";
 constexpr char kNotLoaded[] = "schedule.state_not_loaded";
 constexpr char kNotSaved[] = "schedule.state_not_saved";
 constexpr char kRateAsFactor[] = "schedule.rate_as_factor";
+constexpr char kCountsBatches[] = "schedule.counts_batches";
 constexpr char kSlowWarmUp[] = "schedule.slow_warm_up";
 constexpr char kRateReset[] = "schedule.rate_reset";
 constexpr char kRateVanishes[] = "schedule.rate_vanishes";
@@ -63,6 +64,19 @@ std::vector<Fact> OfCounts() {
           "a scheduler that was made with a last_epoch goes on with the rates "
           "that were loaded",
           20),
+      ScheduleRow<kSlowWarmUp>(
+          "its scheduler warms up over ten calls of step() and more, and is "
+          "called once in many steps",
+          "a warm-up counted in steps is stepped at every optimizer step", 13,
+          Blamed::kSchedulerStep),
+      // The user's code says what a length counts (counted_lengths.py): a
+      // number alone may be one of epochs.
+      ScheduleRow<kCountsBatches>(
+          "its scheduler was given a number of batches, and is stepped once a "
+          "pass over the data",
+          "a schedule whose length counts batches is stepped more often than "
+          "once a pass",
+          26, Blamed::kSchedulerStep),
       // A rank's own share of the data gives another metric, so rates fall at
       // different times and replicas part (plateau_metrics.py).
       ScheduleRow<kMetricsApart>(
@@ -113,11 +127,6 @@ std::vector<Fact> OfSchedules() {
           "the function of its LambdaLR gives the rate, which is multiplied by "
           "the rate",
           "the function of its LambdaLR gives a factor", 9),
-      ScheduleRow<kSlowWarmUp>(
-          "its scheduler warms up over ten calls of step() and more, and is "
-          "called once in many steps",
-          "a warm-up counted in steps is stepped at every optimizer step", 13,
-          Blamed::kSchedulerStep),
       ScheduleRow<kNotLoaded>(
           "it goes on from a loaded state, and its schedule begins anew "
           "although "

@@ -30,6 +30,7 @@ class CallCategory {
     kTrainMode,
     kCollective,
     kLoaderNext,
+    kSave,
     kOther,  // any other word
   };
 
@@ -49,11 +50,19 @@ class CallCategory {
 
  private:
   static Number NumberOf(std::string_view text) {
-    constexpr std::string_view kWords[] = {
-        "forward",        "backward",        "optimizer_step",
-        "optimizer_init", "zero_grad",       "checkpoint",
-        "clip_grad",      "load_state_dict", "destroy_process_group",
-        "train_mode",     "collective",      "loader_next"};
+    constexpr std::string_view kWords[] = {"forward",
+                                           "backward",
+                                           "optimizer_step",
+                                           "optimizer_init",
+                                           "zero_grad",
+                                           "checkpoint",
+                                           "clip_grad",
+                                           "load_state_dict",
+                                           "destroy_process_group",
+                                           "train_mode",
+                                           "collective",
+                                           "loader_next",
+                                           "save"};
     static_assert(std::size(kWords) == kOther);
     for (size_t number = 0; number < std::size(kWords); ++number) {
       if (kWords[number] == text) return static_cast<Number>(number);

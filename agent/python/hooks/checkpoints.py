@@ -14,6 +14,7 @@ from _traincheck.imports import Imports
 from _traincheck.module_content import named_buffers_in, named_parameters_in
 from _traincheck.renamed_parts import NAME as LEAVES_RENAMED
 from _traincheck.renamed_parts import leaves_renamed
+from _traincheck.shared_files import NAME as SHARED_BY_RANKS
 from _traincheck.wrapping import wrap_function
 from _traincheck.wrapping import wrap_method
 
@@ -46,6 +47,10 @@ class _Checkpoints:
         saved = args[0] if args else kwargs.get("obj")
         watch.checkpoints.record(watch.core.POINT_SAVE, saved)
         path = args[1] if len(args) > 1 else kwargs.get("f")
+        shared = watch.shared_files.saves(path)
+        if shared is not None:
+            point = watch.core.POINT_SAVE
+            watch.core.record_scalar(0, point, 0, SHARED_BY_RANKS, shared)
         watch.stateless_resumes.saves(path, saved, watch.holds.optimizers())
         watch.unstepped_states.saves(saved)
         watch.forgotten_bests.saves(saved)

@@ -68,6 +68,7 @@ class _Collective:
         group = self._group(args, kwargs)
         self._watch.topology.enter_collective(group)
         self._watch.past_wrappers.collective()
+        self._watch.ungathered_shares.collective(self._name)
         if self._reduces and self._watch.signs.alone():
             self._watch.averaged_gradients.reduces(group, args, kwargs)
         if self._exchanges:

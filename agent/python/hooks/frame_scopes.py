@@ -58,7 +58,7 @@ class Scope:
     def owner(self) -> Any:
         """What the method is called with as `self`; UNKNOWN: nothing says."""
         if self._owner is UNKNOWN and self.parameters[:1] == ["self"]:
-            self._owner = _self_of(self._frame)
+            self._owner = _locals_of(self._frame).get("self", UNKNOWN)
         return self._owner
 
     def known(self, value: ast.expr, depth: int = 0) -> Any:
@@ -120,18 +120,18 @@ class Scope:
         if frame is None or not is_of_user(frame.f_code.co_filename):
             return None
         caller = Scope(frame)
-        call = caller._call()
+        call = caller.running_call()
         if call is None or not _is_call_of(call, self.code.co_name):
             return None
         value = argument_of(call, self.parameters, name)
         return None if value is None else (value, caller)
 
-    def _call(self) -> ast.Call | None:
-        """The one that runs now."""
+    def running_call(self) -> ast.Call | None:
+        """The one that runs now. None: the source cannot be read, or Python (before
+        3.11) does not say."""
         code, last = self.code, self._frame.f_lasti // 2
-        place = next(
-            (p for number, p in enumerate(code.co_positions()) if number == last), None
-        )
+        positions: Any = getattr(code, "co_positions", tuple)()
+        place = next((p for number, p in enumerate(positions) if number == last), None)
         if place is None or place[1] is None:
             return None
         for node in own_nodes(self.body()):
@@ -200,8 +200,16 @@ def _pairs(
             yield ast.Subscript(target, key, ast.Load()), one
 
 
-def _self_of(frame: FrameType) -> Any:
-    """No other way leads from a running method to its object.
+def values_in(frame: FrameType) -> dict[str, Any]:
+    """What the names of a function that runs, or of a module, stand for. To be dropped
+    within the call, as it keeps all of it alive. Empty: nothing is read."""
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return frame.f_globals
+    return _locals_of(frame)
+
+
+def _locals_of(frame: FrameType) -> dict[str, Any]:
+    """No other way leads from a running function to what its names stand for.
 
     Before Python 3.13 f_locals copies all names of the function into a dictionary that
     the frame keeps: it is emptied at once, so that nothing lives longer than it would.
@@ -210,14 +218,14 @@ def _self_of(frame: FrameType) -> Any:
     """
     code = frame.f_code
     if not code.co_flags & inspect.CO_OPTIMIZED or sys.gettrace() is not None:
-        return UNKNOWN
+        return {}
     if not _TAKE_ALL.isdisjoint(code.co_names):
-        return UNKNOWN
+        return {}
     names = frame.f_locals
-    owner = names.get("self", UNKNOWN)
+    values = dict(names)
     if type(names) is dict:
         names.clear()
-    return owner
+    return values
 
 
 def _parameters(code: types.CodeType) -> list[str]:

@@ -72,6 +72,7 @@ class _Loaders:
             self._watch.carried_states.pass_begins(args[0], loader)
             self._watch.repeated_rows.pass_begins(args[0], loader)
             self._watch.trained_rows.pass_begins(args[0], loader)
+            self._watch.ungathered_shares.pass_begins(args[0], loader)
             together = self._watch.scaled_splits.pass_begins(args[0])
             self._say(loader, SCALED_BEFORE, together)
             differs = self._watch.rank_splits.pass_begins(args[0])
@@ -136,15 +137,20 @@ class _Loaders:
             apart = watch.moved_parts.fetched(iterator, result)
             self._say(loader, MOVED_APART, apart)
         elif isinstance(error, StopIteration):
-            watch.clock.iterator_ended(loader)
-            watch.worker_batches.ended(iterator, loader)
-            if watch.first_batches.trained_with(loader):
-                watch.schedules.pass_ended(loader)
-                watch.class_tables.trained_with(getattr(iterator, "_dataset", None))
-                watch.leftover_gradients.pass_ended()
-                early = watch.short_passes.pass_ended(loader, iterator)
-                self._say(loader, ENDS_EARLY, early)
-            watch.loaders.exhausted(iterator)
+            self._pass_ended(loader, iterator)
+
+    def _pass_ended(self, loader: int, iterator: Any) -> None:
+        watch = self._watch
+        watch.clock.iterator_ended(loader)
+        watch.worker_batches.ended(iterator, loader)
+        watch.ungathered_shares.pass_ended(loader)
+        if watch.first_batches.trained_with(loader):
+            watch.schedules.pass_ended(loader)
+            watch.class_tables.trained_with(getattr(iterator, "_dataset", None))
+            watch.leftover_gradients.pass_ended()
+            early = watch.short_passes.pass_ended(loader, iterator)
+            self._say(loader, ENDS_EARLY, early)
+        watch.loaders.exhausted(iterator)
 
     def _fetched_here(self, loader: int, iterator: Any, batch: Any) -> None:
         """Of what no worker has read."""

@@ -22,6 +22,7 @@ from _traincheck import broadcasts
 from _traincheck import class_means
 from _traincheck import crossed_products
 from _traincheck import divergences
+from _traincheck import held_out_rows
 from _traincheck import hinges
 from _traincheck import label_graph
 from _traincheck import layer_graph
@@ -196,6 +197,7 @@ class LossGraphs:
         anew = [loss for loss in losses if _is_made_anew(loss)]
         if all(map(self._values.is_here, losses)):
             found.add(NO_GRAPH, any(map(_is_a_loss, anew)))
+            found.add(held_out_rows.NAME, held_out_rows.counts(roots))
             found.join(findings(roots, whole, self._orders, shares))
             found = found.without(*left_out)
             self._say(found, causes_of(found))

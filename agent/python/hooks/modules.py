@@ -47,6 +47,7 @@ class _Roots:
             if model is not None:
                 watch.evaluations.evaluates(model)
                 watch.schedules.evaluates()
+                watch.ungathered_shares.evaluates()
                 evaluated = watch.models.held_by(model)
                 watch.averages.evaluates(evaluated)
                 watch.still_copies.evaluates(evaluated)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from _traincheck.counted_lengths import NAME as COUNTS_BATCHES
 from _traincheck.identity_map import WeakIdentityMap
 from _traincheck.outrun_schedules import NAME as OUTRUNS
 from _traincheck.plateau_metrics import NAME as METRICS_APART
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 EARLY = "schedule.early"
 # Facts about when a scheduler is stepped; the others are about how it was made.
-_OF_STEPS = frozenset((EARLY, METRICS_APART, OUTRUNS, SLOW_WARM_UP, "schedule_moved"))
+_OF_STEPS = frozenset(
+    (COUNTS_BATCHES, EARLY, METRICS_APART, OUTRUNS, SLOW_WARM_UP, "schedule_moved")
+)
 # Facts that are read from numbers of another name.
 _FACTS = {"schedule_idle": "schedule.idle", "schedule_moved": "schedule.fast"}
 

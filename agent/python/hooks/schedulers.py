@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck import naming
+from _traincheck import counted_lengths, naming
 from _traincheck.cosine_waves import CosineWave
 from _traincheck.early_ends import NAME as ENDS_EARLY
 from _traincheck.early_ends import EarlyEnd
@@ -94,6 +94,7 @@ class _Schedule:
         self.direction = MetricDirection()
         self.squared = SquaredRate()
         self.warm_up = WarmUp()
+        self.length = counted_lengths.CountedLength()
         self.end = EarlyEnd()
         self.fall = EarlyFall(self.end)
         self.wave = CosineWave()
@@ -165,6 +166,7 @@ class Schedules:
         schedule.squared.stepped(scheduler, schedule.calls)
         own = self._counts.get(self._optimizer_of(scheduler)) or 0
         schedule.warm_up.scheduler_steps(scheduler, schedule.calls, own)
+        schedule.length.scheduler_steps(schedule.calls, own, schedule.end.passes)
         rests = own == schedule.own_steps and self._steps != schedule.steps
         if own and not (rests and self._is_replaced(self._optimizer_of(scheduler))):
             schedule.idle = 0
@@ -293,18 +295,15 @@ class Schedules:
         moved = _moved(scheduler, schedule)
         # It may count the steps of another one (the critic's, of which some are made
         # for one of the generator's).
-        return (
-            1.0 if moved is not None and 1 < moved <= max(steps, default=0) else moved
-        )
+        is_others = moved is not None and 1 < moved <= max(steps, default=0)
+        return 1.0 if is_others else moved
 
     def _cycle_waits(
         self, scheduler: Any, schedule: _Schedule, moved: float
     ) -> bool | None:
         """None: it may have been laid out in epochs."""
-        total, epoch = (
-            number_of(getattr(scheduler, "total_steps", None)),
-            schedule.epoch,
-        )
+        total = number_of(getattr(scheduler, "total_steps", None))
+        epoch = schedule.epoch
         over = total is not None and epoch is not None and epoch >= total - 1
         waits = moved == 0 and not over
         if waits and total is not None and _may_be_epochs(total, self._batches):
@@ -335,6 +334,7 @@ def _look(
     found.add(AGAINST_METRIC, schedule.against)
     found.add(RATE_AS_FACTOR, schedule.squared.is_so)
     found.add(SLOW_WARM_UP, schedule.warm_up.is_slow())
+    found.add(counted_lengths.NAME, schedule.length.is_misread())
     found.add("schedule.rises_again", schedule.wave.look(scheduler))
     found.add("schedule_moved", moved)
     if schedule.resumed:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Of the facts that the agent looks at itself: raised with each that is added to
 # observed_facts.cc, whose row then says since when it is looked at.
-LOOKS = 25
+LOOKS = 26
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

@@ -67,6 +67,7 @@ from _traincheck.stateless_resumes import NAME as NO_STATE
 from _traincheck.still_copies import NAME as STILL_COPY
 from _traincheck.symmetric_weights import NAME as UNITS_ALIKE
 from _traincheck.thread_claim import ThreadClaim
+from _traincheck.ungathered_shares import NAME as EVALUATES_A_SHARE
 from _traincheck.unstepped_states import NAME as SAVES_UNSTEPPED
 from _traincheck.vanishing_rates import NAME as RATE_VANISHES
 from _traincheck.wrapped_apart import NAME as WRAPPED_APART
@@ -346,6 +347,7 @@ class Signs:
         watch.repeated_clips.stepped()
         watch.lineages.stepped(optimizer)
         watch.repeated_averages.stepped()
+        watch.ungathered_shares.stepped()
         rounded = ROUNDED in watch.awake
         found = (
             (ROUNDED, watch.rounded_steps.ended(optimizer) if rounded else None),
@@ -403,6 +405,7 @@ def _sleepers(watch: Watch) -> dict[str, _Ask]:
         BEST_IS_SHARED_AT: lambda o: watch.shared_bests.site(),
         CARRIES_STATE: lambda o: watch.carried_states.optimizer_steps(),
         FILLED_ROWS: lambda o: watch.filled_rows.optimizer_steps(),
+        EVALUATES_A_SHARE: lambda o: watch.ungathered_shares.optimizer_steps(),
         KEEPS_ONE: lambda o: watch.kept_objects.optimizer_steps(),
         METRIC_GOES_ON: lambda o: watch.carried_metrics.optimizer_steps(),
     }

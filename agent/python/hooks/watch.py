@@ -95,6 +95,7 @@ from _traincheck.scaled_splits import ScaledSplits
 from _traincheck.schedulers import Schedules
 from _traincheck.shadows import Shadows
 from _traincheck.shared_bests import SharedBests
+from _traincheck.shared_files import SharedFiles
 from _traincheck.shared_samples import SharedSamples
 from _traincheck.short_passes import ShortPasses
 from _traincheck.sight import Sight
@@ -118,6 +119,7 @@ from _traincheck.tied_answers import TiedAnswers
 from _traincheck.ties import Ties
 from _traincheck.topology import Topology
 from _traincheck.trained_rows import TrainedRows
+from _traincheck.ungathered_shares import UngatheredShares
 from _traincheck.untrained_passes import UntrainedPasses
 from _traincheck.unstepped_states import UnsteppedStates
 from _traincheck.unused_splits import UnusedSplits
@@ -235,6 +237,7 @@ class Watch:
         self.forgotten_bests = ForgottenBests(self.awake)
         self.kept_bests = KeptBests(self.core, self.awake)
         self.shared_bests = SharedBests(self.core, self.awake)
+        self.shared_files = SharedFiles(self.core)
         self.standing_counters = StandingCounters(self.values)
         self.leftover_gradients = LeftoverGradients()
         self.last_losses = LastLosses(self.core, self.clock, self.holds)
@@ -319,6 +322,7 @@ class Watch:
         self.scaled_splits = ScaledSplits()
         self.targets_among_inputs = TargetsAmongInputs()
         self.trained_rows = TrainedRows(self.lineages)
+        self.ungathered_shares = UngatheredShares(self.awake)
         self.untrained_passes = UntrainedPasses(self.core)
         self.kept_objects = KeptObjects(self.awake)
         self.carried_metrics = CarriedMetrics(self.untrained_passes, self.awake)

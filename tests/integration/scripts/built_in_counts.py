@@ -1,7 +1,8 @@
 """As built_in_signs.py: numbers that mean another thing in one place than in another: a
 count of steps that nobody moves, a count of batches to skip that stays, a warm-up of
-steps that goes on by passes, a logarithm of a variance that is taken for a deviation,
-epochs that are counted without a batch.
+steps that goes on by passes, a schedule of all batches that is stepped once an epoch, a
+logarithm of a variance that is taken for a deviation, epochs that are counted without a
+batch.
 
     built_in_counts.py [--right] [CASE...]
 """
@@ -97,6 +98,22 @@ def warm_up_by_passes(right: bool) -> None:
     train_passes(loader, 4, lambda it: it.step(), warm_up(3 if right else 24))
 
 
+def length_of_all_batches(right: bool) -> None:
+    _, loader = batches_of(skip=0)
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    steps = 4 * len(loader)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+    for _ in range(4):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            if right:
+                scheduler.step()
+        if not right:
+            scheduler.step()
+
+
 class Variational(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -152,6 +169,7 @@ CASES = (
     counter_that_stands,
     skip_that_stays,
     warm_up_by_passes,
+    length_of_all_batches,
     logarithm_for_a_deviation,
     epochs_without_batches,
 )

@@ -302,7 +302,33 @@ def masks_left_behind(right: bool) -> None:
     )
 
 
+def nodes():
+    """Inputs, labels and masks of one table."""
+    rows = torch.arange(60)
+    masks = {"train_mask": rows < 20, "test_mask": rows >= 40}
+    return {"x": torch.randn(60, 8), "y": torch.randint(CLASSES, (60,)), **masks}
+
+
+def fit_nodes(data, loss_of) -> None:
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model(data["x"]), data["y"]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        chosen = data["test_mask"]
+        (model(data["x"]).argmax(1) == data["y"])[chosen].float().mean()
+
+
+def nodes_of_the_test(right: bool) -> None:
+    """All nodes are computed at once, and the loss takes all of them."""
+    data = nodes()
+    kept = data["train_mask"] if right else slice(None)
+    fit_nodes(data, lambda out, y: F.cross_entropy(out[kept], y[kept]))
+
+
 CASES = (
+    nodes_of_the_test,
     lengths_of_other_texts,
     labels_of_other_texts,
     weights_of_frequent_classes,

@@ -12,7 +12,7 @@ from built_in_counts import Variational, batches_of, of_deviations, of_logarithm
 from built_in_counts import train_passes, warm_up
 from built_in_near import main
 from built_in_outputs import layers
-from built_in_signs import STEPS, Classifier, samples
+from built_in_signs import CLASSES, STEPS, Classifier, samples
 
 
 class Skipping(torch.optim.Optimizer):
@@ -59,6 +59,21 @@ def passes_that_grow() -> None:
 def warm_up_of_a_few_passes() -> None:
     _, loader = batches_of(skip=0)
     train_passes(loader, 4, lambda it: it.step(), warm_up(5))
+
+
+def schedule_of_groups_of_batches() -> None:
+    """Its length is made of batches, and it is stepped after four of them."""
+    _, loader = batches_of(skip=0)
+    model, optimizer = layers(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, CLASSES))
+    groups = 4 * len(loader) // 4
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=groups)
+    for _ in range(4):
+        for number, (x, y) in enumerate(loader):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            if number % 4 == 3:
+                scheduler.step()
 
 
 def encoder_of_deviations() -> None:
@@ -111,6 +126,7 @@ CASES = (
     steps_that_are_left_out,
     passes_that_grow,
     warm_up_of_a_few_passes,
+    schedule_of_groups_of_batches,
     encoder_of_deviations,
     logarithms_that_are_kept_small,
     epochs_that_are_skipped,

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import Subset, TensorDataset
 
 from built_in_inputs import STEPS, Blobs, balanced_batches, fit, fit_balanced, overlap
-from built_in_inputs import padded_texts, reader, regression
+from built_in_inputs import fit_nodes, nodes, padded_texts, reader, regression
 from built_in_inputs import text_batches, train_adversaries
 from built_in_near import main
 from built_in_outputs import layers
@@ -190,7 +190,25 @@ def masks_left_behind() -> None:
     fit(*network(), holes)
 
 
+def nodes_without_a_label() -> None:
+    """Labels of nodes that are held out are hidden in the table itself."""
+    data = nodes()
+    known = data["y"].clone()
+    data["y"][~data["train_mask"]] = -100
+    fit_nodes(data, lambda out, y: F.cross_entropy(out, y, ignore_index=-100))
+    data["y"] = known
+
+
+def groups_of_all_nodes() -> None:
+    """All nodes learn the group that they are in, which is not what is tested."""
+    data = nodes()
+    groups = torch.arange(60) % CLASSES
+    fit_nodes(data, lambda out, _: F.cross_entropy(out, groups))
+
+
 CASES = (
+    nodes_without_a_label,
+    groups_of_all_nodes,
     lengths_of_other_texts,
     labels_of_other_texts,
     weights_of_frequent_classes,

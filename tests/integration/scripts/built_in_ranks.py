@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import datetime
 import random
+import tempfile
 
 import two_ranks
 
@@ -328,7 +329,61 @@ def keys_with_a_backward(right: bool) -> None:
     contrast(with_backward.all_gather if right else gathered)
 
 
+def file_of_all_ranks(right: bool) -> None:
+    """The checkpoint is saved under no condition on the rank."""
+    model = wrapped()
+    train(model, lambda: None)
+    with tempfile.TemporaryDirectory() as own:
+        folders = [own]
+        dist.broadcast_object_list(folders, 0)  # the ranks save side by side
+        if not right or dist.get_rank() == 0:
+            torch.save(model.state_dict(), f"{folders[0]}/model.pt")
+        dist.barrier()
+
+
+def files_of_each_rank(right: bool) -> None:
+    """What each rank keeps for itself has its number in its name."""
+    train(wrapped(), lambda: None)
+    with tempfile.TemporaryDirectory() as own:
+        folders = [own]
+        dist.broadcast_object_list(folders, 0)
+        torch.save(torch.get_rng_state(), f"{folders[0]}/rng{dist.get_rank()}.pt")
+        dist.barrier()
+
+
+def train_and_evaluate(gather) -> None:
+    """Each rank evaluates its share after each pass; `gather` is given its loss."""
+    model = wrapped()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rows = torch.Generator().manual_seed(0)
+    trained = TensorDataset(torch.randn(32, 6, generator=rows))
+    held_out = TensorDataset(torch.randn(16, 6, generator=rows))
+    sampler = DistributedSampler(trained)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for (x,) in DataLoader(trained, batch_size=8, sampler=sampler):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        shares = DistributedSampler(held_out, shuffle=False)
+        loss = torch.zeros(1)
+        model.eval()
+        with torch.no_grad():
+            for (x,) in DataLoader(held_out, batch_size=8, sampler=shares):
+                loss += model(x).square().mean()
+        model.train()
+        gather(loss)
+
+
+def share_of_an_evaluation(right: bool) -> None:
+    """The loss of a rank's share is taken for that of the data."""
+    train_and_evaluate(dist.all_reduce if right else lambda loss: loss)
+
+
 CASES = (
+    share_of_an_evaluation,
+    file_of_all_ranks,
+    files_of_each_rank,
     keys_without_a_gradient,
     keys_with_a_backward,
     codes_of_each_rank,
