@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -20,7 +21,12 @@ class Files(HooksCase):
         self.rank = 0
         self.world = 2
         self.host = "one"
-        self.ranks = [SharedFiles(CORE), SharedFiles(CORE)]
+        self.steps, self.collectives = [0, 0], [0, 0]
+        moment = types.SimpleNamespace(
+            steps_begun=lambda: self.steps[self.rank],
+            collectives=lambda: self.collectives[self.rank],
+        )
+        self.ranks = [SharedFiles(CORE, moment, moment) for _ in "ab"]
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
@@ -54,9 +60,20 @@ class Files(HooksCase):
     def test_each_save(self):
         path = str(self.folder / "model.pt")
         self.saves(0, path)
-        self.assertEqual([self.saves(1, path) for _ in "abc"], [1.0] * 3)
-        self.assertEqual([self.saves(0, path) for _ in "abc"], [0.0] * 3)
+        found = []
+        for _ in "abc":
+            found.append(self.saves(1, path))
+            self.steps = [count + 4 for count in self.steps]
+        self.assertEqual(found, [1.0] * 3)
         self.assertEqual(len(self.store), 1)
+
+    def test_a_file_that_is_handed_on(self):
+        path = str(self.folder / "model.pt")
+        self.saves(0, path)
+        self.collectives[1] += 1  # the others have waited
+        self.assertEqual(self.saves(1, path), 0.0)
+        self.steps[0] += 4
+        self.assertEqual(self.saves(0, path), 0.0)
 
     def test_a_file_of_each_rank(self):
         found = [self.saves(rank, self.folder / f"{rank}.pt") for rank in (0, 1)]

@@ -22,36 +22,50 @@ if TYPE_CHECKING:
 
     from traincheck_core import Core
 
+    from _traincheck.clock import Clock
+    from _traincheck.topology import Topology
+
 # Name of the scalar of a save.
 NAME = "save.shared_by_ranks"
 
-_MOST = 64  # files that ranks compare
+_MOST = 64  # saves that ranks compare
 
 
 class SharedFiles:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, clock: Clock, topology: Topology) -> None:
         self._core = core
-        self._said: dict[str, float] = {}  # by file
+        self._clock = clock
+        self._topology = topology
+        self._shared: set[str] = set()  # files of which it was said
+        self._compared = 0
 
     def saves(self, path: Any) -> float | None:
         """Called as torch.save begins. 1: another rank of this host saves to the file,
-        too; None: it is no file, nobody else trains, or there are too many files."""
+        too; None: it is not a file, nobody else trains, or there were too many saves.
+        """
         if not isinstance(path, (str, os.PathLike)) or not _has_other_ranks():
             return None
         file = os.path.realpath(path)
-        said = self._said.get(file)
-        if said is None and len(self._said) < _MOST and not _is_special(file):
-            said = self._compare(file)
-            if said is not None:
-                self._said[file] = said
+        if file in self._shared:
+            return 1.0
+        if self._compared == _MOST or _is_special(file):
+            return None
+        self._compared += 1
+        said = self._compare(file)
+        if said == 1:
+            self._shared.add(file)
         return said
 
     def _compare(self, file: str) -> float | None:
+        # Ranks may hand a file on. Those that save at once have made as many steps and
+        # called as many collectives.
+        moment = f"{self._clock.steps_begun()} {self._topology.collectives()}"
         # One path may be several files on several hosts, and in several containers.
-        place = f"{socket.gethostname()} {_mounts()} {file}".encode("utf-8", "replace")
-        key = f"saved {hashlib.blake2b(place, digest_size=16).hexdigest()}"
-        rank = str(torch.distributed.get_rank())
+        place = f"{socket.gethostname()} {_mounts()} {moment} {file}"
+        digest = hashlib.blake2b(place.encode("utf-8", "replace"), digest_size=16)
         what = "the files that ranks save to"
+        rank = str(torch.distributed.get_rank())
+        key = f"saved {digest.hexdigest()}"
         return run_agreement.differs(self._core, what, key, rank)
 
 

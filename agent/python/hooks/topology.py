@@ -93,6 +93,10 @@ class Topology:
             self._sequences[number] = sequence + 1
             self._core.record_collective(number, sequence)
 
+    def collectives(self) -> int:
+        """That this process has begun, in all groups."""
+        return sum(self._sequences.values())
+
     def leave_collective(self) -> None:
         self._open.collectives -= 1
 

@@ -237,7 +237,7 @@ class Watch:
         self.forgotten_bests = ForgottenBests(self.awake)
         self.kept_bests = KeptBests(self.core, self.awake)
         self.shared_bests = SharedBests(self.core, self.awake)
-        self.shared_files = SharedFiles(self.core)
+        self.shared_files = SharedFiles(self.core, self.clock, self.topology)
         self.standing_counters = StandingCounters(self.values)
         self.leftover_gradients = LeftoverGradients()
         self.last_losses = LastLosses(self.core, self.clock, self.holds)
