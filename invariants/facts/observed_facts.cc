@@ -73,6 +73,7 @@ constexpr char kAnswersAlike[] = "loss.answers_alike";
 constexpr char kSomeAlike[] = "loss.some_answers_alike";
 constexpr char kOwnRowsConstant[] = "loss.own_rows_constant";
 constexpr char kStrayTerm[] = "loss.stray_term";
+constexpr char kNumberTerm[] = "loss.term_is_a_number";
 constexpr char kNewTerm[] = "loss.term_without_graph";
 constexpr char kKlOfTarget[] = "loss.kl_of_target";
 constexpr char kNoiseByVariance[] = "loss.noise_by_variance";
@@ -436,6 +437,11 @@ std::vector<Fact> OfPolicies() {
       CallRow<kNewTerm>(
           "a term of the loss is a new tensor that no computation leads to",
           "each term of the loss is the result of a computation", 20),
+      // aux.item() adds the value of a term and none of its gradient
+      // (number_terms.py).
+      CallRow<kNumberTerm>(
+          "a term of the loss is a number that was taken from a tensor",
+          "no term of the loss is a number that was taken from a tensor", 26),
       CallRow<kAnswersAlike>(
           "one in twenty wrong answers of the loss, or more, is the right one "
           "itself",

@@ -13,6 +13,7 @@ from _traincheck.loss_graph import roots_of
 from _traincheck.loss_lines import causes_of
 from _traincheck.masked_rows import NAME as MASKED_ROWS
 from _traincheck.new_terms import NAME as NEW_TERM
+from _traincheck.number_terms import NAME as NUMBER_TERM
 from _traincheck.penalties import NAME as PENALTIES
 from _traincheck.prompt_ends import NAME as FIRST_WORDS
 from _traincheck.sorted_samples import NAME as SORTED_BATCHES
@@ -87,6 +88,7 @@ class _Backward:
             roots = roots_of(args, kwargs)
             said = watch.new_terms.backward_begins(here, roots, optimizers)
             self._say(NEW_TERM, said)
+            self._say(NUMBER_TERM, watch.number_terms.backward_begins(here, roots))
         here = watch.tied_answers.asks()
         if here is not None:
             tied = watch.tied_answers.backward_begins(here, roots_of(args, kwargs))

@@ -72,6 +72,7 @@ from _traincheck.rank_rows import RankRows
 from _traincheck.rank_splits import RankSplits
 from _traincheck.recomputation import Recomputation
 from _traincheck.new_terms import NewTerms
+from _traincheck.number_terms import NumberTerms
 from _traincheck.old_gradients import OldGradients
 from _traincheck.ordered_training import OrderedTraining
 from _traincheck.remade_optimizers import RemadeOptimizers
@@ -275,6 +276,7 @@ class Watch:
         self.zero_gradients = ZeroGradients(self.values, self.awake)
 
     def _look_at_gradients_anew(self) -> None:
+        self.number_terms = NumberTerms()
         self.old_gradients = OldGradients()
         self.hand_clears = HandClears(self.core, self.holds, self.states)
         self.discarded_backwards = DiscardedBackwards(

@@ -327,7 +327,25 @@ def nodes_of_the_test(right: bool) -> None:
     fit_nodes(data, lambda out, y: F.cross_entropy(out[kept], y[kept]))
 
 
+def term_as_a_number(right: bool) -> None:
+    """What keeps the results small is taken out of the graph."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    for _ in range(STEPS):
+        x, y = samples(16)
+        out = model(x)
+        size = out.square().mean()
+        loss = F.cross_entropy(out, y)
+        if right:
+            loss = loss + 0.01 * size
+        else:
+            loss = loss + 0.01 * size.item()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 CASES = (
+    term_as_a_number,
     nodes_of_the_test,
     lengths_of_other_texts,
     labels_of_other_texts,

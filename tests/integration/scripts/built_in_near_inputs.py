@@ -206,7 +206,24 @@ def groups_of_all_nodes() -> None:
     fit_nodes(data, lambda out, _: F.cross_entropy(out, groups))
 
 
+def numbers_beside_the_loss() -> None:
+    """A number divides a term, another one is shown, and a constant is added."""
+    model, optimizer = layers(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    shown = 0.0
+    for _ in range(STEPS):
+        x, y = torch.randn(16, 8), torch.randint(CLASSES, (16,))
+        out = model(x)
+        size = out.square().mean()
+        loss = F.cross_entropy(out, y) + size / size.item() + 1e-8
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        shown = loss + size.item()
+    assert shown > 0
+
+
 CASES = (
+    numbers_beside_the_loss,
     nodes_without_a_label,
     groups_of_all_nodes,
     lengths_of_other_texts,
