@@ -111,10 +111,10 @@ void LoaderPasses::OnScalar(const ScalarEvent& event) {
   if (*event.name != "indices" || !first) return;
   const int64_t said = WholePart(event.value).value_or(0);
   if (said < 1) return;
-  // As many batches as have kIndices indices together, and kBatches at most:
-  // one batch is enough if it has kIndices indices.
+  // As many batches as have kIndices indices together. The last one may be the
+  // last of its pass, and shorter: it counts as one index.
   const uint64_t count = std::min<uint64_t>(said, kIndices);
-  loader.prefix = std::min(kBatches, (kIndices + count - 1) / count);
+  loader.prefix = count == kIndices ? 1 : 1 + (kIndices - 2 + count) / count;
 }
 
 void LoaderPasses::OnState(const StateEvent& event) {
@@ -165,7 +165,7 @@ uint64_t LoaderPasses::Passes(uint32_t loader) const {
 
 uint64_t LoaderPasses::Prefix(uint32_t loader) const {
   const Loader* found = Find(loader);
-  return found ? found->prefix : kBatches;
+  return found ? found->prefix : kIndices;
 }
 
 bool LoaderPasses::IsCompared(uint32_t loader) const {

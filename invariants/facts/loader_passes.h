@@ -4,8 +4,8 @@
 // Inputs: marks of iterators and batches, digests of the indices that samplers
 // yield, what loaders say of their samplers, backwards. Two passes are compared
 // by their first batches. Unknown: before a second pass; of passes that
-// have fewer batches, or of which some batch was not recorded (a step that was
-// not sampled, missing records, indices that are no integers).
+// have fewer batches or indices, or of which some batch was not recorded (a
+// step that was not sampled, missing records, indices that are no integers).
 //
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_INVARIANTS_FACTS_LOADER_PASSES_H_
@@ -24,9 +24,9 @@ namespace traincheck {
 
 class LoaderPasses final : public FactTracker {
  public:
-  // Passes are compared by their first batches: so many, or fewer that have
-  // kIndices in all. Less may be equal by chance.
-  static constexpr uint64_t kBatches = 4;
+  // Passes are compared by their first batches, as many as have so many indices
+  // for certain. Fewer may be in the same order by chance: four images, one in
+  // a batch, are in one epoch of 24.
   static constexpr uint64_t kIndices = 16;
 
   using FactTracker::FactTracker;
@@ -81,8 +81,8 @@ class LoaderPasses final : public FactTracker {
     bool trains = false;
     bool trains_now = false;  // with a batch of this pass
     Tri random = Tri::kUnknown;
-    uint64_t prefix = kBatches;
-    Indices early;  // drawn ahead for the next pass
+    uint64_t prefix = kIndices;  // batches; those of unknown size may have one
+    Indices early;               // drawn ahead for the next pass
     Indices indices;
     std::optional<uint64_t> prefix_before;
 

@@ -145,11 +145,15 @@ class LoaderFactsTest : public NamedFactsTest {
     trace_.Mark(MarkKind::kIteratorCreated, loader_, ordinal);
     trace_.End();
   }
-  // Batches whose indices have digests from `first` on.
-  void Fetch(uint64_t batches, uint64_t first) {
+  // Batches whose indices have digests from `first` on; as many indices are in
+  // one.
+  void Fetch(uint64_t batches, uint64_t first, double indices = 5) {
     for (uint64_t i = 0; i < batches; ++i) {
       trace_.Begin(next_, {});
       trace_.State(StatePoint::kFetch, indices_, {.data = first + i});
+      if (i == 0) {
+        trace_.Scalar(StatePoint::kFetch, loader_, 0, "indices", indices);
+      }
       trace_.Mark(MarkKind::kBatchFetched, loader_, i);
       trace_.End();
       CallOf(backward_);
@@ -213,6 +217,32 @@ TEST_F(LoaderFactsTest, OneBatchOfManyIsEnough) {
   EXPECT_EQ(Read(&shuffles_), Values{kNo});
 }
 
+// Four images, one in a batch, are in one epoch of 24 in the order of the one
+// before, and nine, eight in a batch, in one of 362,880.
+TEST_F(LoaderFactsTest, AFewSamplesMayBeInOneOrderByChance) {
+  const auto passes = [&](uint64_t batches) {
+    for (uint64_t pass = 0; pass < 3; ++pass) {
+      Begin(pass);
+      Fetch(batches, 20, 1);
+      Exhaust(pass);
+    }
+    return Read(&shuffles_);
+  };
+  EXPECT_EQ(passes(4), Values{});
+  EXPECT_EQ(passes(15), Values{});
+  // The first of these has nothing to be compared with.
+  EXPECT_EQ(passes(16), (Values{kUnknown, kNo, kNo}));
+}
+
+TEST_F(LoaderFactsTest, TheLastBatchOfAPassMayBeShort) {
+  for (uint64_t pass = 0; pass < 3; ++pass) {
+    Begin(pass);
+    Fetch(2, 20, 8);
+    Exhaust(pass);
+  }
+  EXPECT_EQ(Read(&shuffles_), Values{});
+}
+
 // As next(iter(loader)) before the epoch is set: what it looks at is in the
 // order of the pass before, and not trained with.
 TEST_F(LoaderFactsTest, ALookAtABatchIsNotAnEpoch) {
@@ -256,7 +286,7 @@ TEST_F(LoaderFactsTest, NumbersOfIndicesThatAreNone) {
     trace_.State(StatePoint::kFetch, indices, {.data = 20});
     trace_.Scalar(StatePoint::kFetch, loader, 0, "indices", count);
     Read(&shuffles_);
-    EXPECT_EQ(facts_.loader_passes().Prefix(loader), LoaderPasses::kBatches)
+    EXPECT_EQ(facts_.loader_passes().Prefix(loader), LoaderPasses::kIndices)
         << count;
   }
 }
@@ -273,6 +303,7 @@ TEST_F(LoaderFactsTest, WorkersDrawAheadWhileTheIteratorIsMade) {
     trace_.Begin(iter_, {});
     for (uint64_t i = 0; i < 4; ++i) {
       trace_.State(StatePoint::kFetch, indices_, {.data = 30 + i});
+      if (i == 0) trace_.Scalar(StatePoint::kFetch, loader_, 0, "indices", 5);
     }
     trace_.Mark(MarkKind::kIteratorCreated, loader_, pass);
     trace_.End();
