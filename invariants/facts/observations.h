@@ -20,6 +20,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/sight.h"
@@ -55,6 +56,7 @@ class Observations final : public FactTracker {
   void OnScalar(const ScalarEvent& event) override {
     if (event.name->find('.') == std::string::npos) return;
     if (Sight::IsAboutSight(*event.name)) return;
+    is_forgotten_ = false;
     Values& values = event.object == 0 ? of_call_ : of_objects_[event.object];
     if (std::isnan(event.value)) {  // not known any more
       values.erase(*event.name);
@@ -64,11 +66,13 @@ class Observations final : public FactTracker {
   }
   // A scalar is written where it changes: the change may be what is missing.
   void OnGap() override {
+    // Each record may come with a gap, if definitions are missing.
+    if (std::exchange(is_forgotten_, true)) return;
     of_call_.clear();
+    const std::string made = std::string(kLoaderMade) + kSite;
     for (auto& [object, values] : of_objects_) {
-      std::erase_if(values, [](const auto& value) {
-        return value.first != std::string(kLoaderMade) + kSite;
-      });
+      std::erase_if(values,
+                    [&](const auto& value) { return value.first != made; });
     }
   }
 
@@ -91,7 +95,10 @@ class Observations final : public FactTracker {
     return found == of_objects_.end() ? 0 : SiteOf(found->second, name);
   }
 
-  void Fields(Archive& archive) override { archive(of_call_, of_objects_); }
+  void Fields(Archive& archive) override {
+    archive(of_call_, of_objects_);
+    if (archive.reading()) is_forgotten_ = false;
+  }
 
  private:
   using Values = std::map<std::string, double>;
@@ -117,6 +124,7 @@ class Observations final : public FactTracker {
 
   Values of_call_;
   std::map<uint32_t, Values> of_objects_;
+  bool is_forgotten_ = false;  // nothing was learned since the last gap
 };
 
 }  // namespace traincheck

@@ -40,10 +40,12 @@ void VariableState::Apply(const StateEvent& event) {
     // It may be a tensor whose turn it was not: its content is neither equal to
     // the one before nor different from it.
     Forget();
+    is_forgotten_ = false;
     trainable_ = trainable;
     grad_written_ = Tri::kUnknown;
     return;
   }
+  is_forgotten_ = false;
   trainable_ = trainable;
   if (event.Has(kHasData)) ApplyData(event);
   if (SaysGradient(event)) ApplyGrad(event);
@@ -117,6 +119,7 @@ void VariableState::FollowContent(const StateEvent& event) {
 
 void VariableState::Apply(const StatisticsEvent& event) {
   if (event.of != kHasGrad || event.point != StatePoint::kPreStep) return;
+  is_forgotten_ = false;
   finite_ = ToTri(event.is_finite());
 }
 
@@ -178,6 +181,7 @@ void VariableState::EndStep() {
 // variable from here on still belongs to that step. Keeps what was found once
 // as well (updated_, forward_writes_): missing records take nothing of it back.
 void VariableState::Forget() {
+  is_forgotten_ = true;
   trainable_ = Tri::kUnknown;
   data_.reset();
   forgotten_ |= grad_.has_value();

@@ -47,6 +47,11 @@ class VariableState {
   // Something may have been loaded into it.
   void MayBeLoaded() { after_step_.reset(); }
   void Forget();
+  // Has nothing been learned since Forget, so that another would change
+  // nothing? Not saved: after a restore it is no.
+  bool is_forgotten() const { return is_forgotten_; }
+  // Is there something that EndStep ends?
+  bool is_open() const { return in_step_ || got_grad_ || loaded_.has_value(); }
 
   void Fields(Archive& archive);
 
@@ -103,6 +108,7 @@ class VariableState {
   Tri has_grad_ = Tri::kUnknown;
   Tri nonzero_ = Tri::kUnknown;
   Tri finite_ = Tri::kUnknown;
+  bool is_forgotten_ = false;
   bool in_step_ = false;  // its optimizer's
   bool got_grad_ = false;
   Tri grad_written_ = Tri::kNo;

@@ -1,5 +1,7 @@
 #include "invariants/facts/variable_states.h"
 
+#include <utility>
+
 #include "invariants/trace/call_contexts.h"
 
 namespace traincheck {
@@ -14,28 +16,54 @@ void VariableStates::OnCallBegin(const Call& call) {
   if (!optimizer) return;
   // Also of one without a record yet: its first one may be that of this step.
   for (const HeldVariable& held : optimizer->held) {
-    states_[held.variable].BeginStep();
+    At(held.variable).BeginStep();
   }
+}
+
+void VariableStates::OnDefinition(RecordType type, uint32_t id) {
+  // What an optimizer held may be held by none now, with what was noted of it.
+  if (type == RecordType::kHoldDef) all_may_be_open_ = true;
 }
 
 void VariableStates::AfterCall(const Call& call, CallOutcome outcome) {
   if (!IsOptimizerStep(call)) return;
   // The gradient of a variable that no optimizer holds is for no step in
   // particular: every step ends what was noted of it.
-  for (auto& [id, state] : states_) {
-    if (!inputs().ownership.IsHeld(id)) state.EndStep();
+  if (std::exchange(all_may_be_open_, false)) {
+    for (auto& [id, state] : states_) {
+      if (!inputs().ownership.IsHeld(id)) state.EndStep();
+    }
+  } else {
+    for (const uint32_t id : open_) {
+      if (!inputs().ownership.IsHeld(id)) states_[id].EndStep();
+    }
   }
+  // Those that are held are ended by the steps of their own optimizers.
+  open_.clear();
   const Optimizer* optimizer = inputs().ownership.Find(call.object);
   if (!optimizer) return;
   for (const HeldVariable& held : optimizer->held) {
-    states_[held.variable].EndStep();
+    At(held.variable).EndStep();
   }
 }
 
+VariableState& VariableStates::At(uint32_t variable) {
+  const auto [found, is_new] = states_.try_emplace(variable);
+  if (is_new) learned_.push_back(variable);
+  return found->second;
+}
+
+// REQUIRES: the state is at its place in states_, and learns something next.
+void VariableStates::Learns(uint32_t variable, const VariableState& state) {
+  if (state.is_forgotten()) learned_.push_back(variable);
+}
+
 void VariableStates::OnState(const StateEvent& event) {
-  VariableState& state = states_[event.variable_id];
+  VariableState& state = At(event.variable_id);
+  Learns(event.variable_id, state);
   const bool was_written = state.forward_writes();
   state.Apply(event);
+  if (state.is_open()) open_.insert(event.variable_id);
   if (event.variable->kind == VariableKind::kBuffer && !was_written &&
       state.forward_writes()) {
     written_by_forwards_.insert(event.variable->ClassRole());
@@ -44,7 +72,9 @@ void VariableStates::OnState(const StateEvent& event) {
 
 void VariableStates::OnStatistics(const StatisticsEvent& event) {
   const auto found = states_.find(event.variable_id);
-  if (found != states_.end()) found->second.Apply(event);
+  if (found == states_.end()) return;
+  Learns(event.variable_id, found->second);
+  found->second.Apply(event);
 }
 
 // A first step takes its parameters as it finds them: what was done to them
@@ -56,7 +86,7 @@ void VariableStates::OnMark(const MarkEvent& mark) {
     const Optimizer* optimizer = inputs().ownership.Find(mark.object);
     if (!optimizer) return;
     for (const HeldVariable& held : optimizer->held) {
-      states_[held.variable].OptimizerIsNew();
+      At(held.variable).OptimizerIsNew();
     }
     return;
   }
@@ -66,7 +96,8 @@ void VariableStates::OnMark(const MarkEvent& mark) {
 }
 
 void VariableStates::OnGap() {
-  for (auto& [id, state] : states_) state.Forget();
+  for (const uint32_t id : learned_) states_[id].Forget();
+  learned_.clear();
 }
 
 const VariableState* VariableStates::Find(uint32_t variable) const {
@@ -82,6 +113,12 @@ bool VariableStates::IsWrittenByForwards(uint32_t variable) const {
 
 void VariableStates::Fields(Archive& archive) {
   archive(written_by_forwards_, states_);
+  if (!archive.reading()) return;
+  // What the two lists leave out follows from what is not saved.
+  all_may_be_open_ = true;
+  open_.clear();
+  learned_.clear();
+  for (const auto& [id, state] : states_) learned_.push_back(id);
 }
 
 }  // namespace traincheck

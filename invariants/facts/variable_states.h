@@ -13,6 +13,8 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <vector>
 
 #include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/variable_state.h"
@@ -23,6 +25,7 @@ class VariableStates final : public FactTracker {
  public:
   using FactTracker::FactTracker;
 
+  void OnDefinition(RecordType type, uint32_t id) override;
   void OnCallBegin(const Call& call) override;
   void AfterCall(const Call& call, CallOutcome outcome) override;
   void OnState(const StateEvent& event) override;
@@ -37,12 +40,29 @@ class VariableStates final : public FactTracker {
   }
   bool IsWrittenByForwards(uint32_t variable) const;
 
+  // Variables that the next gap, and the next step of any optimizer, goes over.
+  size_t learned() const { return learned_.size(); }
+  size_t open() const {
+    return all_may_be_open_ ? states_.size() : open_.size();
+  }
+
   void Fields(Archive& archive) override;
 
  private:
+  // A new one, too, knows what a gap may change.
+  VariableState& At(uint32_t variable);
+  void Learns(uint32_t variable, const VariableState& state);
+
   // Class of the module and name in it, of buffers.
   std::set<std::string> written_by_forwards_;
   std::unordered_map<uint32_t, VariableState> states_;
+  // Once definitions are missing each record comes with a gap: it goes over
+  // those alone of which something was learned since the last, each once.
+  std::vector<uint32_t> learned_;
+  // Those that were open at some record since the last step of any optimizer.
+  std::unordered_set<uint32_t> open_;
+  // A hold has changed since: any variable may be open and not held.
+  bool all_may_be_open_ = false;
 };
 
 }  // namespace traincheck

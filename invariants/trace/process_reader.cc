@@ -164,7 +164,9 @@ void ProcessReader::Read(const StoredBatch& batch) {
     // Deferred digests belong to events that were shown before.
     if (undefined && next->id != kDefinitionRing &&
         next->records.type() != RecordType::kDeferredDigests) {
-      Miss("definitions are missing");
+      static const std::string* const kUndefined =
+          new std::string("definitions are missing");
+      Miss(*kUndefined);
     }
     now_us_ = std::max(now_us_, next->time_us);
     Dispatch(next);
