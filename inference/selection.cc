@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "inference/precondition_learner.h"
 
@@ -51,21 +52,45 @@ std::set<CandidateKey> Shipped(const Candidates& candidates) {
   return shipped;
 }
 
-// Also those that a shipped rule implies: it reports what they would.
-std::set<CandidateKey> Standing(const Candidates& candidates) {
-  std::set<CandidateKey> standing = Shipped(candidates);
-  for (const auto& [key, candidate] : candidates) {
-    if (candidate.dropped.starts_with(kImplied) &&
-        candidate.invariant.precondition.empty()) {
-      standing.insert(key);
-    }
-  }
-  return standing;
-}
-
 // What holds for one experiment does not say what holds for all.
 bool IsAsWide(const Invariant& broad, const Invariant& narrow) {
   return broad.scope == Scope::kGeneral || narrow.scope != Scope::kGeneral;
+}
+
+// Are all that imply it among these? A run that showed the candidate without
+// them says that it is not implied by them.
+bool IsImpliedBy(const std::set<CandidateKey>& rules,
+                 const Candidates& candidates, const Candidate& candidate,
+                 const std::pair<const Implied, size_t>& implied) {
+  if (implied.second < candidate.runs) return false;
+  return std::all_of(implied.first.by.begin(), implied.first.by.end(),
+                     [&](const CandidateKey& by) {
+                       return rules.count(by) > 0 &&
+                              IsAsWide(candidates.at(by).invariant,
+                                       candidate.invariant);
+                     });
+}
+
+// Also those that such rules imply: they report what it would. One that implies
+// it may be implied itself, and may have been dropped since.
+std::set<CandidateKey> Standing(const Candidates& candidates) {
+  std::set<CandidateKey> standing = Shipped(candidates);
+  for (size_t before = 0; before != standing.size();) {
+    before = standing.size();
+    for (const auto& [key, candidate] : candidates) {
+      if (!candidate.dropped.starts_with(kImplied) ||
+          !candidate.invariant.precondition.empty() || standing.count(key)) {
+        continue;
+      }
+      const bool stands = std::any_of(
+          candidate.implied.begin(), candidate.implied.end(),
+          [&](const auto& implied) {
+            return IsImpliedBy(standing, candidates, candidate, implied);
+          });
+      if (stands) standing.insert(key);
+    }
+  }
+  return standing;
 }
 
 bool IsGuarded(const Candidate& candidate,
@@ -170,16 +195,11 @@ void Suppress(Candidates* candidates) {
   // the same, whatever the order of the keys.
   const std::set<CandidateKey> shipped = Shipped(*candidates);
   for (auto& [key, candidate] : *candidates) {
-    for (const auto& [implied, runs] : candidate.implied) {
-      const bool all = std::all_of(
-          implied.by.begin(), implied.by.end(), [&](const CandidateKey& by) {
-            return shipped.count(by) > 0 &&
-                   IsAsWide(candidates->at(by).invariant, candidate.invariant);
-          });
-      // A run that showed the narrow rule without the broader ones says that it
-      // is not implied by them.
-      if (!candidate.dropped.empty() || runs < candidate.runs || !all) continue;
-      candidate.dropped = kImplied + implied.why;
+    for (const auto& implied : candidate.implied) {
+      if (!candidate.dropped.empty()) break;
+      if (IsImpliedBy(shipped, *candidates, candidate, implied)) {
+        candidate.dropped = kImplied + implied.first.why;
+      }
     }
   }
 }

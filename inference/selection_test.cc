@@ -202,12 +202,39 @@ TEST_F(SelectionTest, WhatTheLimitLeavesWithoutAGuardIsDropped) {
   KeepBest(1, &candidates_);
   EXPECT_EQ(guard.dropped, "over the limit of invariants");
   EXPECT_EQ(every.dropped, "no other rule checks its condition");
-  // One that is implied guards all the same, by the rule that implies it.
-  every.dropped.clear();
-  guard.dropped = "implied: a role says it";
-  CallRule();
-  KeepBest(1, &candidates_);
+}
+
+// It guards all the same, by the rules that imply it.
+TEST_F(SelectionTest, AGuardThatIsImpliedStandsWithWhatImpliesIt) {
+  Candidate& every = Make(EveryParameter("role", kStep));
+  every.invariant.precondition = Precondition(
+      {{ClauseKind::kConstant, FindFact("var.got_grad"), nullptr, true}});
+  const auto implied_by = [&](const Candidate& broad) {
+    const auto key = KeyOf(*broad.relation, broad.invariant.rule->parameters());
+    return std::map<Implied, size_t>{{{{key}, "a role says it"}, 1}};
+  };
+  Candidate& broad = CallRule();
+  Candidate& between = Make(EveryParameter("name", "a.step"));
+  Candidate& guard = Make(kGradientFlows);
+  Candidate& least = Make(EveryParameter("name", "b.step"));
+  between.implied = implied_by(broad);
+  guard.implied = implied_by(between);
+  for (Candidate* one : {&between, &guard}) {
+    one->runs = 1;
+    one->dropped = "implied: a role says it";
+  }
+  for (const char* program : {"cnn", "mlp"}) {
+    Pass(&every, program, 20);
+    Pass(&broad, program, 10);
+    Pass(&least, program, 5);
+  }
+  KeepBest(2, &candidates_);
+  EXPECT_EQ(least.dropped, "over the limit of invariants");
   EXPECT_EQ(every.dropped, "");
+  // Nothing reports any more what the guard would.
+  KeepBest(1, &candidates_);
+  EXPECT_EQ(broad.dropped, "over the limit of invariants");
+  EXPECT_EQ(every.dropped, "no other rule checks its condition");
 }
 
 }  // namespace
