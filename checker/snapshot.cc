@@ -8,7 +8,7 @@ namespace {
 
 // Raised with every change of what is saved, so that a state of another
 // version is left aside. snapshot_test notices.
-constexpr char kFormat = 32;
+constexpr char kFormat = 33;
 constexpr std::string_view kMagic = "tccheck";
 constexpr size_t kFingerprintBytes = 16;
 constexpr size_t kHashBytes = 16;

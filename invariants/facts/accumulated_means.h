@@ -10,8 +10,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
-#include <vector>
 
 #include "invariants/facts/fact_tracker.h"
 #include "invariants/trace/archive.h"
@@ -32,7 +32,9 @@ class AccumulatedMeans final : public FactTracker {
   }
   void OnScalar(const ScalarEvent& event) override {
     if (event.object != 0 || *event.name != kTargets) return;
-    targets_.push_back(event.value);
+    ++counts_;
+    least_ = std::min(least_, event.value);
+    most_ = std::max(most_, event.value);
   }
   void AfterCall(const Call& call, CallOutcome outcome) override {
     if (IsOptimizerStep(call)) Forget();
@@ -43,22 +45,21 @@ class AccumulatedMeans final : public FactTracker {
   // some targets: were these about equally many? nullopt: there were no such
   // backwards.
   std::optional<bool> Alike() const {
-    if (unsure_ || backwards_ < 2 || targets_.size() != backwards_) {
+    if (unsure_ || backwards_ < 2 || counts_ != backwards_) {
       return std::nullopt;
     }
-    const auto [least, most] =
-        std::minmax_element(targets_.begin(), targets_.end());
-    return *most <= kAlike * *least;
+    return most_ <= kAlike * least_;
   }
 
   void Fields(Archive& archive) override {
-    archive(targets_, backwards_, unsure_);
+    archive(counts_, least_, most_, backwards_, unsure_);
   }
 
  private:
   void Forget() {
-    targets_.clear();
-    backwards_ = 0;
+    counts_ = backwards_ = 0;
+    least_ = std::numeric_limits<double>::infinity();
+    most_ = -least_;
     unsure_ = false;
   }
 
@@ -66,9 +67,13 @@ class AccumulatedMeans final : public FactTracker {
   // Rows of packed texts differ by a few targets, which weigh nothing.
   static constexpr double kAlike = 1.1;
 
-  std::vector<double> targets_;  // since the last step or clear
-  uint64_t backwards_ = 0;       // likewise
-  bool unsure_ = false;          // records of some may be missing
+  // Since the last step or clear, which a loop that steps by hand never has:
+  // how many counts of targets, and which.
+  uint64_t counts_ = 0;
+  double least_ = std::numeric_limits<double>::infinity();
+  double most_ = -std::numeric_limits<double>::infinity();
+  uint64_t backwards_ = 0;  // likewise
+  bool unsure_ = false;     // records of some may be missing
 };
 
 }  // namespace traincheck
