@@ -1,5 +1,6 @@
 #include "invariants/trace/deferred_digests.h"
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -28,11 +29,10 @@ std::optional<bool> IsFinite(uint64_t flags) {
   return (flags & kDeferredNotFinite) == 0;
 }
 
-// What concerns deferred digests in all slices of a batch, as far as they are
+// Calls `take` with each record of each slice of a batch, as far as they are
 // well-formed. (Whoever reads the batch says what is wrong with it.)
-template <typename Digests, typename Number>
-void Scan(const StoredBatch& batch, const Digests& on_digests,
-          const Number& on_number) {
+template <typename Take>
+void ForEachRecord(const StoredBatch& batch, const Take& take) {
   uint64_t at = 0;
   for (const RingSlice& slice : batch.slices) {
     const uint64_t size = slice.to - slice.from;
@@ -41,16 +41,23 @@ void Scan(const StoredBatch& batch, const Digests& on_digests,
       return;
     }
     RecordReader records(std::string_view(batch.plain).substr(at, size));
-    while (records.Next()) {
-      if (records.type() == RecordType::kDeferredDigests) {
-        on_digests(records);
-      } else if (records.type() == RecordType::kState) {
-        ForEachNumber(
-            records, [&](StateContent, uint64_t number) { on_number(number); });
-      }
-    }
+    while (records.Next()) take(slice, records);
     at += size;
   }
+}
+
+// What concerns deferred digests.
+template <typename Digests, typename Number>
+void Scan(const StoredBatch& batch, const Digests& on_digests,
+          const Number& on_number) {
+  ForEachRecord(batch, [&](const RingSlice&, const RecordReader& record) {
+    if (record.type() == RecordType::kDeferredDigests) {
+      on_digests(record);
+    } else if (record.type() == RecordType::kState) {
+      ForEachNumber(record,
+                    [&](StateContent, uint64_t number) { on_number(number); });
+    }
+  });
 }
 
 }  // namespace
@@ -71,6 +78,36 @@ std::vector<uint64_t> DeferredDigests::NumbersOf(const StoredBatch& batch) {
       },
       [&](uint64_t number) { numbers.push_back(number); });
   return numbers;
+}
+
+bool DeferredDigests::IsBehindLoss(const StoredBatch& batch) {
+  bool lost = false;
+  for (const RingSlice& slice : batch.slices) {
+    if (slice.ring == kDefinitionRing) continue;
+    Ring& ring = rings_[slice.ring];
+    lost |= slice.from != ring.position;
+    ring.position = slice.to;
+  }
+  ForEachRecord(batch, [&](const RingSlice& slice, const RecordReader& record) {
+    if (record.type() != RecordType::kDrops) return;
+    uint64_t& dropped = rings_[slice.ring].dropped;
+    lost |= record.Get<DropsRecord>().dropped_records > dropped;
+    dropped = record.Get<DropsRecord>().dropped_records;
+  });
+  return lost;
+}
+
+void DeferredDigests::FollowLosses(const StoredBatch& batch, Held* held) {
+  // A state of another ring may come with the batch behind that of its digest.
+  if (lost_ != 0 && lost_ + 1 == batches_) held->lost = lost_;
+  if (!IsBehindLoss(batch)) return;
+  lost_ = batches_;
+  // From the first loss on, so that one that follows does not prolong the wait.
+  const auto note = [&](Held& one) {
+    if (one.lost == 0) one.lost = batches_;
+  };
+  std::for_each(held_.begin(), held_.end(), note);
+  note(*held);
 }
 
 bool DeferredDigests::IsComplete(Held& held) const {
@@ -150,12 +187,16 @@ void DeferredDigests::Complete(const RecordReader& record,
 }
 
 void DeferredDigests::Fields(Archive& archive) {
-  archive(held_, digests_, batches_, quiet_);
+  archive(held_, digests_, rings_, batches_, lost_, quiet_);
   if (archive.reading()) FindNumbers();
 }
 
 void DeferredDigests::Held::Fields(Archive& archive) {
-  archive(batch, complete);
+  archive(batch, complete, lost);
+}
+
+void DeferredDigests::Ring::Fields(Archive& archive) {
+  archive(position, dropped);
 }
 
 void DeferredDigests::Came::Fields(Archive& archive) {

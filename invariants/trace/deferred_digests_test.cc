@@ -210,18 +210,71 @@ TEST_F(DeferredDigestsTest, AProcessThatIsQuietForLongIsNotWaitedFor) {
 }
 
 TEST_F(DeferredDigestsTest, RecordsThatWaitAreBounded) {
-  const auto batches = Deferred(3, true);
-  for (const StoredBatch& batch : batches) reader_.Consume(batch);
+  for (int i = 0; i < 400'000; ++i) {
+    trace_.Mark(MarkKind::kStepClosed, 0, 1);
+    if (i % 1000 == 0) trace_.Cut();
+  }
   uint64_t bytes = 0;
-  while (WithoutDefinitions(events_.Take()).empty()) {
-    ASSERT_LT(bytes, DeferredDigests::kMaxHeldBytes + (1 << 20));
-    for (int i = 0; i < 1000; ++i) trace_.Mark(MarkKind::kStepClosed, 0, 1);
+  for (const StoredBatch& batch : Deferred(3, true)) {
+    bytes += batch.plain.size();
+    reader_.Consume(batch);
+    if (!WithoutDefinitions(events_.Take()).empty()) break;
+  }
+  EXPECT_GT(bytes, DeferredDigests::kMaxHeldBytes);
+  EXPECT_LT(bytes, DeferredDigests::kMaxHeldBytes + (1 << 20));
+}
+
+// The digest may be among the records that are missing.
+TEST_F(DeferredDigestsTest, AreNotWaitedForLongBehindAHole) {
+  trace_.Lose();
+  for (uint64_t i = 0; i < DeferredDigests::kMaxBehindLoss; ++i) {
+    trace_.Mark(MarkKind::kUserStage, 0, 0);
     trace_.Cut();
-    for (const StoredBatch& batch : trace_.TakeBatches()) {
-      bytes += batch.plain.size();
-      reader_.Consume(batch);
+  }
+  trace_.State(StatePoint::kPreStep, weight_, {.data = 13});
+  trace_.Cut();
+  const auto batches = Deferred(3, true);
+  const size_t hole = 3;
+  Seen seen;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    reader_.Consume(batches[i]);
+    const Seen more = WithoutDefinitions(events_.Take());
+    EXPECT_EQ(more.empty(), i < hole + DeferredDigests::kMaxBehindLoss) << i;
+    seen.insert(seen.end(), more.begin(), more.end());
+  }
+  ASSERT_GT(seen.size(), 4u);
+  EXPECT_EQ(Seen(seen.begin(), seen.begin() + 3), kNever);
+  EXPECT_EQ(seen[3], "gap: a hole between two batches");
+  // What is awaited since then is waited for.
+  reader_.End();
+  EXPECT_EQ(WithoutDefinitions(events_.Take()), Seen{"1: unreadable"});
+  EXPECT_EQ(EventsOf(batches, {true}), EventsOf(batches, {false}));
+}
+
+TEST_F(DeferredDigestsTest, AreNotWaitedForLongBehindDroppedRecords) {
+  auto batches = Deferred(3, true);
+  uint64_t at = 0;
+  for (const StoredBatch& batch : batches) {
+    for (const RingSlice& slice : batch.slices) {
+      if (slice.ring == 1) at = slice.to;
     }
   }
+  uint64_t after = 0;
+  for (const StoredBatch& batch : batches) reader_.Consume(batch);
+  while (WithoutDefinitions(events_.Take()).empty()) {
+    ASSERT_LE(after, DeferredDigests::kMaxBehindLoss);
+    DropsRecord record = {};
+    record.header = {sizeof record, static_cast<uint8_t>(RecordType::kDrops), 0,
+                     1};
+    record.dropped_records = 1;  // in each: the sum does not grow
+    StoredBatch batch;
+    batch.number = batches.size() + after++;
+    batch.slices = {{1, at, at + sizeof record, 1}};
+    batch.plain.assign(reinterpret_cast<const char*>(&record), sizeof record);
+    at += sizeof record;
+    reader_.Consume(batch);
+  }
+  EXPECT_EQ(after, DeferredDigests::kMaxBehindLoss + 1);
 }
 
 TEST_F(DeferredDigestsTest, ThatWaitAreSaved) {
