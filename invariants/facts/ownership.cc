@@ -10,7 +10,7 @@ void Ownership::Refresh() const {
   // All is built anew when it is asked for next, so that the many definitions
   // of a new model cost one pass.
   optimizers_.clear();
-  held_.clear();
+  holders_.clear();
   group_of_.clear();
   in_storage_.clear();
   replicated_models_.clear();
@@ -34,13 +34,15 @@ void Ownership::Refresh() const {
     optimizer.object = key.first;
     for (uint32_t variable : variables) {
       optimizer.held.push_back({variable, key.second});
-      held_.insert(variable);
+      std::vector<uint32_t>& holders = holders_[variable];
+      // The groups of an optimizer come one after the other.
+      if (holders.empty() || holders.back() != key.first) {
+        holders.push_back(key.first);
+      }
     }
   }
-  for (auto& [id, optimizer] : optimizers_) {
-    optimizer.ordinal = OrdinalOf(id);
-    AddModules(&optimizer);
-  }
+  CountOptimizers();
+  AddModules();
 }
 
 // What an optimizer keeps of a replicated parameter (moments) is equal on all
@@ -64,15 +66,37 @@ void Ownership::AddOptimizerState() const {
 
 // Objects are numbered as they are defined, so that one that comes later
 // leaves the ordinals before it as they were.
-uint32_t Ownership::OrdinalOf(uint32_t optimizer) const {
-  uint32_t ordinal = 0;
+void Ownership::CountOptimizers() const {
+  std::vector<uint32_t> all;
   for (const auto& [id, object] : definitions_->objects()) {
-    ordinal += object.kind == ObjectKind::kOptimizer && id < optimizer;
+    if (object.kind == ObjectKind::kOptimizer) all.push_back(id);
   }
-  return ordinal;
+  std::sort(all.begin(), all.end());
+  for (auto& [id, optimizer] : optimizers_) {
+    optimizer.ordinal = static_cast<uint32_t>(
+        std::lower_bound(all.begin(), all.end(), id) - all.begin());
+  }
 }
 
-void Ownership::AddModules(Optimizer* optimizer) const {
+void Ownership::AddModules() const {
+  std::unordered_map<uint32_t, std::vector<uint32_t>> wrappers_of;
+  for (const auto& [id, object] : definitions_->objects()) {
+    if (object.wrapped != 0) wrappers_of[object.wrapped].push_back(id);
+  }
+  for (auto& [id, optimizer] : optimizers_) {
+    AddHeldModules(&optimizer);
+    for (const uint32_t module : optimizer.modules) {
+      const auto found = wrappers_of.find(module);
+      if (found == wrappers_of.end()) continue;
+      optimizer.wrappers.insert(found->second.begin(), found->second.end());
+    }
+    // zero_grad may be called on the wrapper as well as on the model in it.
+    optimizer.modules.insert(optimizer.wrappers.begin(),
+                             optimizer.wrappers.end());
+  }
+}
+
+void Ownership::AddHeldModules(Optimizer* optimizer) const {
   for (const HeldVariable& held : optimizer->held) {
     const VariableInfo* variable = definitions_->Variable(held.variable);
     // A tensor in no model has its optimizer as root.
@@ -86,14 +110,6 @@ void Ownership::AddModules(Optimizer* optimizer) const {
     const uint32_t wrapper = definitions_->groups().at(group->second).wrapper;
     if (wrapper != 0) optimizer->wrappers.insert(wrapper);
   }
-  for (const auto& [id, object] : definitions_->objects()) {
-    if (object.wrapped != 0 && optimizer->modules.count(object.wrapped)) {
-      optimizer->wrappers.insert(id);
-    }
-  }
-  // zero_grad may be called on the wrapper as well as on the model in it.
-  optimizer->modules.insert(optimizer->wrappers.begin(),
-                            optimizer->wrappers.end());
 }
 
 const Optimizer* Ownership::Find(uint32_t optimizer) const {
@@ -116,8 +132,14 @@ bool Ownership::IsTied(uint32_t variable) const {
 }
 
 bool Ownership::IsHeld(uint32_t variable) const {
+  return !HoldersOf(variable).empty();
+}
+
+const std::vector<uint32_t>& Ownership::HoldersOf(uint32_t variable) const {
+  static const auto* const kNobody = new std::vector<uint32_t>();
   Refresh();
-  return held_.count(variable) != 0;
+  const auto found = holders_.find(variable);
+  return found == holders_.end() ? *kNobody : found->second;
 }
 
 bool Ownership::Clears(uint32_t object, uint32_t optimizer) const {

@@ -53,6 +53,8 @@ class Ownership {
   const Optimizer* Find(uint32_t optimizer) const;
   bool HasSeveralOptimizers() const;
   bool IsHeld(uint32_t variable) const;
+  // The optimizers that hold it, by their numbers. Until the next definition.
+  const std::vector<uint32_t>& HoldersOf(uint32_t variable) const;
   // Does zero_grad of this object clear the gradients of the optimizer?
   bool Clears(uint32_t object, uint32_t optimizer) const;
   // Null: no evidence that the variable has replicas.
@@ -66,14 +68,15 @@ class Ownership {
 
  private:
   void Refresh() const;
-  uint32_t OrdinalOf(uint32_t optimizer) const;
-  void AddModules(Optimizer* optimizer) const;
+  void CountOptimizers() const;
+  void AddModules() const;
+  void AddHeldModules(Optimizer* optimizer) const;
   void AddOptimizerState() const;
 
   const ProcessDefinitions* const definitions_;
   mutable bool stale_ = true;
   mutable std::map<uint32_t, Optimizer> optimizers_;
-  mutable std::set<uint32_t> held_;
+  mutable std::unordered_map<uint32_t, std::vector<uint32_t>> holders_;
   mutable std::unordered_map<uint32_t, uint32_t> group_of_;
   mutable std::set<uint32_t> replicated_models_;
   mutable std::unordered_map<uint64_t, size_t> in_storage_;  // variables
