@@ -9,14 +9,6 @@ namespace traincheck {
 
 namespace {
 
-// Goes over all that the optimizer holds; see ClearByState for what keeps this
-// off most records.
-bool Holds(const Optimizer& optimizer, uint32_t variable) {
-  return std::any_of(
-      optimizer.held.begin(), optimizer.held.end(),
-      [&](const HeldVariable& held) { return held.variable == variable; });
-}
-
 void KeepOfGroup(uint32_t group, std::optional<double> value,
                  std::map<uint32_t, double>* by_group) {
   if (value) {
@@ -96,12 +88,13 @@ void OptimizerBooks::OnState(const StateEvent& event) {
 }
 
 void OptimizerBooks::ClearByState(uint32_t variable, bool sure) {
-  for (auto& [id, book] : books_) {
-    const Optimizer* optimizer = inputs().ownership.Find(id);
-    // A book that is cleared is not looked at again: Holds goes over all that
-    // the optimizer holds, and each of that has such a record.
-    if (book.cleared || !optimizer || !Holds(*optimizer, variable)) continue;
-    (sure ? book.cleared : book.maybe_cleared) = true;
+  // All that an optimizer holds has such a record: nothing here may go over
+  // what it holds.
+  for (const uint32_t id : inputs().ownership.HoldersOf(variable)) {
+    const auto found = books_.find(id);
+    // An optimizer without a book has made no step that left gradients behind.
+    if (found == books_.end() || found->second.cleared) continue;
+    (sure ? found->second.cleared : found->second.maybe_cleared) = true;
     // A gradient that is gone is not scaled any more. GradScaling itself sees
     // calls of zero_grad alone.
     if (sure) scaling_.OnCleared(id);
@@ -111,7 +104,9 @@ void OptimizerBooks::ClearByState(uint32_t variable, bool sure) {
 void OptimizerBooks::OnScalar(const ScalarEvent& event) {
   // What the agent records where a step begins is about the optimizer that
   // steps.
-  if (event.point == StatePoint::kPreStep) Keep(event, &books_[event.object]);
+  if (event.point != StatePoint::kPreStep) return;
+  Keep(event, &books_[event.object]);
+  if (*event.name == "weight_decay") spares_.erase(event.object);
 }
 
 void OptimizerBooks::Keep(const ScalarEvent& event, Book* book) {
@@ -131,6 +126,7 @@ void OptimizerBooks::Keep(const ScalarEvent& event, Book* book) {
 }
 
 void OptimizerBooks::OnGap() {
+  spares_.clear();
   // Rates are recorded when they change: a change may be what is missing.
   for (auto& [id, book] : books_) {
     book.learning_rates.clear();
@@ -142,6 +138,41 @@ void OptimizerBooks::OnGap() {
     book.moved_often.OnGap();
     book.without_rate.OnGap();
   }
+}
+
+void OptimizerBooks::OnDefinition(RecordType type, uint32_t id) {
+  // As Ownership, which follows the same definitions.
+  if (type == RecordType::kHoldDef || type == RecordType::kVariableDef) {
+    spares_.clear();
+  }
+}
+
+// Asked for each scale of a normalisation in each step: what an optimizer holds
+// is gone over once.
+bool OptimizerBooks::SparesVectors(uint32_t optimizer, uint32_t root) const {
+  const auto [spared, is_new] = spares_.try_emplace(optimizer);
+  if (is_new) spared->second = RootsOfSparedVectors(optimizer);
+  return spared->second.count(root) > 0;
+}
+
+std::set<uint32_t> OptimizerBooks::RootsOfSparedVectors(
+    uint32_t optimizer) const {
+  std::set<uint32_t> roots;
+  const std::map<uint32_t, double>& decays = WeightDecays(optimizer);
+  const bool some =
+      std::any_of(decays.begin(), decays.end(),
+                  [](const auto& one) { return one.second != 0; });
+  const Optimizer* found = inputs().ownership.Find(optimizer);
+  if (!some || !found) return roots;
+  for (const HeldVariable& held : found->held) {
+    const auto decay = decays.find(held.group);
+    if (decay == decays.end() || decay->second != 0) continue;
+    const VariableInfo* info = inputs().definitions.Variable(held.variable);
+    if (info && info->shape.size() == 1 && info->shape[0] > 1) {
+      roots.insert(info->root);
+    }
+  }
+  return roots;
 }
 
 const OptimizerBooks::Book& OptimizerBooks::Find(uint32_t optimizer) const {
@@ -220,6 +251,7 @@ bool OptimizerBooks::MissedBackwardSince(uint32_t optimizer) const {
 
 void OptimizerBooks::Fields(Archive& archive) {
   archive(books_, backwards_, missed_backwards_);
+  if (archive.reading()) spares_.clear();
 }
 
 void OptimizerBooks::Streak::Fields(Archive& archive) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "invariants/facts/fact_tracker.h"
 #include "invariants/facts/grad_scaling.h"
@@ -32,6 +33,7 @@ class OptimizerBooks final : public FactTracker {
                  GradScaling* scaling)
       : FactTracker(inputs), variables_(*variables), scaling_(*scaling) {}
 
+  void OnDefinition(RecordType type, uint32_t id) override;
   void OnCallBegin(const Call& call) override;
   void AfterCall(const Call& call, CallOutcome outcome) override;
   void OnState(const StateEvent& event) override;
@@ -44,6 +46,11 @@ class OptimizerBooks final : public FactTracker {
   const std::map<uint32_t, double>& WeightDecays(uint32_t optimizer) const {
     return Find(optimizer).weight_decays;
   }
+  // Does the optimizer keep some vectors (biases, most often) of this model
+  // from decay, while it lets others decay? Single numbers (a temperature) are
+  // no vectors, and learnt weights of losses, a model of their own, say
+  // nothing.
+  bool SparesVectors(uint32_t optimizer, uint32_t root) const;
   // Were its rates all 0 at its last `steps` steps, after one had not been?
   // nullopt: none ever was. Unknown where records are missing that late.
   std::optional<Tri> WithoutRateFor(uint32_t optimizer, uint64_t steps) const;
@@ -117,6 +124,7 @@ class OptimizerBooks final : public FactTracker {
   // A gradient that was there at the last step is not any more; not `sure`:
   // it may have been there.
   void ClearByState(uint32_t variable, bool sure);
+  std::set<uint32_t> RootsOfSparedVectors(uint32_t optimizer) const;
   // Are records missing since the last step of the optimizer?
   bool HasGapSince(uint32_t optimizer) const;
   // An empty one where nothing was recorded of the optimizer.
@@ -127,6 +135,8 @@ class OptimizerBooks final : public FactTracker {
   std::map<uint32_t, Book> books_;  // by optimizer
   uint64_t backwards_ = 0;
   uint64_t missed_backwards_ = 0;
+  // By optimizer, as asked for since its decays or any hold have changed.
+  mutable std::map<uint32_t, std::set<uint32_t>> spares_;
 };
 
 }  // namespace traincheck

@@ -57,6 +57,7 @@ class OptimizerBooksTest : public testing::Test {
   const uint32_t other_ = trace_.Object("Other", {});
   const uint32_t optimizer_ =
       trace_.Object("SGD", {.kind = ObjectKind::kOptimizer});
+  const uint32_t idle_ = trace_.Object("SGD", {.kind = ObjectKind::kOptimizer});
   const uint32_t w_ = trace_.Variable(model_, "Net", "w", {});
   const uint32_t step_ = trace_.Function("SGD.step", "optimizer_step", {});
   const uint32_t backward_ = trace_.Function("backward", "backward", {});
@@ -138,6 +139,47 @@ TEST_F(OptimizerBooksTest, GradientsThatMayHaveBeenThereMayBeScaled) {
   State(StatePoint::kGradClear, kGradIsZero);
   EXPECT_EQ(books_.ClearedSince(optimizer_), Tri::kUnknown);
   EXPECT_EQ(scaling_.Scaled(1, optimizer_), Tri::kUnknown);
+}
+
+// Of two optimizers, the one that holds the variable.
+TEST_F(OptimizerBooksTest, AGradientThatIsGoneClearsItsHolder) {
+  books_.AfterCall(CallOf(step_, optimizer_), CallOutcome::kReturned);
+  books_.AfterCall(CallOf(step_, idle_), CallOutcome::kReturned);
+  State(StatePoint::kPreStep, kHasGrad);
+  State(StatePoint::kGradClear, kUnreadable);
+  EXPECT_EQ(books_.ClearedSince(optimizer_), Tri::kUnknown);
+  EXPECT_EQ(books_.ClearedSince(idle_), Tri::kNo);
+}
+
+// What was found once is found anew when decays or holds change.
+TEST_F(OptimizerBooksTest, VectorsThatAreSparedFromDecay) {
+  const auto decay = [&](uint32_t group, double value) {
+    const std::string name = "weight_decay";
+    books_.OnScalar({optimizer_, StatePoint::kPreStep, group, &name, value});
+  };
+  EXPECT_FALSE(books_.SparesVectors(optimizer_, model_));
+  decay(0, 0.1);
+  decay(1, 0);
+  EXPECT_FALSE(books_.SparesVectors(optimizer_, model_));
+  trace_.Hold(optimizer_, 1,
+              {trace_.Variable(model_, "Net", "bias", {.shape = {4}})});
+  for (const StoredBatch& batch : trace_.TakeBatches()) {
+    RecordReader records(batch.plain);
+    while (records.Next()) {
+      if (!IsDefinition(records.header().type)) continue;
+      definitions_.Apply(records);
+      ownership_.OnDefinition(records.type());
+      books_.OnDefinition(records.type(), 0);
+    }
+  }
+  EXPECT_TRUE(books_.SparesVectors(optimizer_, model_));
+  EXPECT_FALSE(books_.SparesVectors(optimizer_, other_));
+  decay(1, 0.1);
+  EXPECT_FALSE(books_.SparesVectors(optimizer_, model_));
+  decay(1, 0);
+  EXPECT_TRUE(books_.SparesVectors(optimizer_, model_));
+  Gap();
+  EXPECT_FALSE(books_.SparesVectors(optimizer_, model_));
 }
 
 TEST_F(OptimizerBooksTest, WhatIsSavedIsRestored) {

@@ -1,5 +1,4 @@
 // Facts of a variable, at a step of the optimizer that holds it.
-#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/match.h"
@@ -194,36 +193,13 @@ bool IsOfNormalisation(const VariableInfo& info) {
   return IsVector(info) && absl::StrContains(info.owner_class, "Norm");
 }
 
-// Does the optimizer keep some vectors (biases, most often) of this model from
-// decay, while it lets others decay? Single numbers (a temperature) are no
-// vectors, and learnt weights of losses, a model of their own, say nothing.
-bool SparesVectors(const FactSubject& subject, uint32_t root) {
-  const auto& decays = Books(subject).WeightDecays(subject.optimizer);
-  const bool some =
-      std::any_of(decays.begin(), decays.end(),
-                  [](const auto& one) { return one.second != 0; });
-  const Optimizer* optimizer =
-      subject.facts->ownership().Find(subject.optimizer);
-  if (!some || !optimizer) return false;
-  for (const HeldVariable& held : optimizer->held) {
-    const auto decay = decays.find(held.group);
-    if (decay == decays.end() || decay->second != 0) continue;
-    const VariableInfo* info =
-        subject.facts->definitions().Variable(held.variable);
-    if (info && info->root == root && info->shape.size() == 1 &&
-        info->shape[0] > 1) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // A script that exempts vectors (biases) from weight decay and not the scales
 // of its normalisations has forgotten these. An optimizer that treats all
 // parameters alike exempts nothing, and is not asked.
 bool IsNormOfSplitOptimizer(const FactSubject& subject) {
   const VariableInfo* info = Info(subject);
-  return info && IsOfNormalisation(*info) && SparesVectors(subject, info->root);
+  return info && IsOfNormalisation(*info) &&
+         Books(subject).SparesVectors(subject.optimizer, info->root);
 }
 
 FactValue NormDecays(const FactSubject& subject) {
