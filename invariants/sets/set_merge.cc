@@ -27,34 +27,52 @@ bool IsMerged(const nlohmann::json& origin) {
          of->is_array();
 }
 
-// Origins that differ, one after the other.
-void JoinOrigin(const nlohmann::json& more, nlohmann::json* origin) {
-  // The same origin comes with each set that was taken from one document.
-  if (more.is_null() || more == *origin) return;
+bool Holds(const nlohmann::json& parts, const nlohmann::json& part) {
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
+}
+
+bool HoldsAll(const nlohmann::json& parts, const nlohmann::json& others) {
+  return std::all_of(
+      others.begin(), others.end(),
+      [&](const nlohmann::json& part) { return Holds(parts, part); });
+}
+
+// Origins that differ, one after the other, each once. True: each of the two
+// may be of windows that the other does not count.
+bool JoinOrigin(const nlohmann::json& more, nlohmann::json* origin) {
+  if (more.is_null()) return true;
   if (origin->is_null()) {
     *origin = more;
-    return;
+    return true;
   }
-  if (!IsMerged(*origin)) {
-    *origin = {{"format", "merged"}, {"of", nlohmann::json::array({*origin})}};
-  }
+  // The same origin comes with each set that was taken from one document.
+  if (more == *origin) return false;
+  // Parts stand side by side: sets that are merged again and again would nest
+  // deeper than a document may. One with a grade beside its parts (MakeAdvice)
+  // stays whole: the grade is about all of them.
+  const bool is_list = IsMerged(more) && more.size() == 2;
+  const nlohmann::json parts =
+      is_list ? more["of"] : nlohmann::json::array({more});
+  const nlohmann::json before =
+      IsMerged(*origin) ? (*origin)["of"] : nlohmann::json::array({*origin});
+  if (HoldsAll(before, parts)) return false;
+  if (!IsMerged(*origin)) *origin = {{"format", "merged"}, {"of", before}};
   nlohmann::json& of = (*origin)["of"];
-  // One with a grade beside its parts (MakeAdvice) stays whole: the grade is
-  // about all of them.
-  if (IsMerged(more) && more.size() == 2) {
-    // Side by side, too: sets that are merged again and again would nest deeper
-    // than a document may.
-    of.insert(of.end(), more["of"].begin(), more["of"].end());
-  } else {
-    of.push_back(more);
+  for (const nlohmann::json& part : parts) {
+    if (!Holds(of, part)) of.push_back(part);
   }
+  return !HoldsAll(parts, before);
 }
 
 void JoinRule(const Invariant& more, Invariant* rule) {
   if (more.scope == Scope::kGeneral) rule->scope = Scope::kGeneral;
   Join(more.experiments, &rule->experiments);
-  rule->support += more.support;
-  JoinOrigin(more.origin, &rule->origin);
+  // The windows of a part count once. Those of a part that two merged rules
+  // share count twice if each has others besides: no part has a number of its
+  // own.
+  rule->support = JoinOrigin(more.origin, &rule->origin)
+                      ? rule->support + more.support
+                      : std::max(rule->support, more.support);
 }
 
 // A merged rule is built in if one of its parts is.

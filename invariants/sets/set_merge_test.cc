@@ -47,7 +47,7 @@ TEST(MergeSets, OriginsOfManyStandSideBySide) {
   }
   sets.push_back(sets[0]);
   const InvariantSet merged = MergeSets(sets);
-  EXPECT_EQ(merged.invariants[0].origin["of"].size(), 4u);
+  EXPECT_EQ(merged.invariants[0].origin["of"].size(), 3u);
   const InvariantSet two = MergeSets({sets[1], sets[2]});
   const InvariantSet again = MergeSets({sets[0], two});
   EXPECT_EQ(again.invariants[0].origin["of"],
@@ -55,6 +55,23 @@ TEST(MergeSets, OriginsOfManyStandSideBySide) {
                                    sets[1].invariants[0].origin,
                                    sets[2].invariants[0].origin}));
   EXPECT_TRUE(MergeSets({}).invariants.empty());
+}
+
+TEST(MergeSets, WhatComesAgainCountsOnce) {
+  InvariantSet a, b;
+  a.invariants = {Rule("1", Scope::kGeneral, "cnn")};
+  b.invariants = {Rule("1", Scope::kGeneral, "mlp")};
+  const InvariantSet both = MergeSets({a, b});
+  for (const std::vector<InvariantSet>& sets :
+       {std::vector<InvariantSet>{a, b, a}, {a, a, b}, {both, a}, {b, both}}) {
+    const Invariant rule = MergeSets(sets).invariants[0];
+    EXPECT_EQ(rule.support, 20u);
+    EXPECT_EQ(rule.origin["of"].size(), 2u) << rule.origin;
+  }
+  EXPECT_EQ(MergeSets({a, a}).invariants[0].support, 10u);
+  // Nobody knows what rules without an origin were shown by.
+  a.invariants[0].origin = nullptr;
+  EXPECT_EQ(MergeSets({a, a}).invariants[0].support, 20u);
 }
 
 TEST(LeaveOutDoubles, ABuiltInRuleSpeaksForLearnedOnesOfItsContent) {
