@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/capture/call_recorder.h"
 #include "agent/capture/content_spec.h"
@@ -17,7 +18,9 @@ namespace {
 
 // Of an output that is a container, so many elements are searched for a tensor
 // with a grad_fn. An output of the user's may have thousands.
-constexpr Py_ssize_t kMaxSearched = 16;
+constexpr size_t kMaxSearched = 16;
+// So many levels of containers in the output are searched: [{"loss": loss}].
+constexpr int kSearchedLevels = 1;
 // How the names of the classes begin that torch.fx makes for graphs.
 constexpr char kTracedClass[] = "torch.fx.graph_module.GraphModule.__new__.";
 
@@ -113,43 +116,90 @@ Function* ForwardOf(PyObject* module) {
   return forward;
 }
 
+// REQUIRES: it is a tensor.
 bool HasGradFn(PyObject* value) {
-  if (!TorchApi::IsTensor(value)) return false;
   const Ref requires_grad = Attribute(value, "requires_grad");
   if (requires_grad.get() != Py_True) return false;
   return Attribute(value, "is_leaf").get() == Py_False;
 }
 
-// Searches the value itself, the elements of a tuple or list, or the values of
-// a dict. Other objects and nested containers are not searched.
-bool SearchGradFn(PyObject* result) {
-  if (PyTuple_Check(result) || PyList_Check(result)) {
-    const Py_ssize_t size = PySequence_Size(result);
-    for (Py_ssize_t i = 0; i < size && i < kMaxSearched; ++i) {
-      PyObject* element = PyTuple_Check(result) ? PyTuple_GetItem(result, i)
-                                                : PyList_GetItem(result, i);
-      if (HasGradFn(element)) return true;
-    }
-    return false;
-  }
-  if (PyDict_Check(result)) {
-    PyObject *key, *value;
-    Py_ssize_t at = 0;
-    for (Py_ssize_t i = 0;
-         i < kMaxSearched && PyDict_Next(result, &at, &key, &value); ++i) {
-      if (HasGradFn(value)) return true;
-    }
-    return false;
-  }
-  return HasGradFn(result);
+// Values in which no tensor can be.
+bool IsPlain(PyObject* value) {
+  return value == Py_None || PyBool_Check(value) || PyLong_CheckExact(value) ||
+         PyFloat_CheckExact(value) || PyUnicode_CheckExact(value) ||
+         PyBytes_CheckExact(value);
 }
 
+bool IsContainer(PyObject* value) {
+  return PyTuple_Check(value) || PyList_Check(value) || PyDict_Check(value);
+}
+
+// The first elements of a tuple or list, or values of a dict, held while code
+// of a tensor's class may change the container. False: there are more.
+bool FirstElements(PyObject* container, std::vector<Ref>* elements) {
+  if (PyDict_Check(container)) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0;
+    while (elements->size() < kMaxSearched &&
+           PyDict_Next(container, &at, &key, &value)) {
+      elements->push_back(Ref::Borrow(value));
+    }
+    return PyDict_Size(container) <= static_cast<Py_ssize_t>(kMaxSearched);
+  }
+  const bool tuple = PyTuple_Check(container);
+  const Py_ssize_t size =
+      tuple ? PyTuple_Size(container) : PyList_Size(container);
+  for (Py_ssize_t i = 0; i < size && elements->size() < kMaxSearched; ++i) {
+    elements->push_back(Ref::Borrow(tuple ? PyTuple_GetItem(container, i)
+                                          : PyList_GetItem(container, i)));
+  }
+  return size <= static_cast<Py_ssize_t>(kMaxSearched);
+}
+
+// Searches a value, what is in a container, and `levels` of containers in it;
+// first all of one container, then what is in its elements. Objects of other
+// classes are not searched.
+class GradFnSearch {
+ public:
+  // Is there a tensor with a grad_fn? False says so only if `complete`.
+  bool In(PyObject* value, int levels) {
+    if (!IsContainer(value)) {
+      const bool tensor = TorchApi::IsTensor(value);
+      complete_ = complete_ && (tensor || IsPlain(value));
+      return tensor && HasGradFn(value);
+    }
+    if (levels < 0) {
+      complete_ = false;
+      return false;
+    }
+    std::vector<Ref> elements;
+    const bool all = FirstElements(value, &elements);
+    complete_ = complete_ && all;
+    for (const bool nested : {false, true}) {
+      for (const Ref& element : elements) {
+        if (IsContainer(element.get()) != nested) continue;
+        if (In(element.get(), levels - 1)) return true;
+      }
+    }
+    return false;
+  }
+  bool complete() const { return complete_; }
+
+ private:
+  bool complete_ = true;
+};
+
+// "Not searched" says nothing, "searched and not found" that the call was no
+// part of a training: so a search that left something out counts as none.
 uint8_t OutputFlags(PyObject* result, uint8_t begin_flags) {
   // Inner module calls are the many and are not searched.
   if (result == nullptr || (begin_flags & kRootModuleCall) == 0) return 0;
   const TorchApi::WithoutOverrides direct;
-  return SearchGradFn(result) ? kOutputSearched | kOutputHasGradFn
-                              : kOutputSearched;
+  GradFnSearch search;
+  if (search.In(result, kSearchedLevels)) {
+    return kOutputSearched | kOutputHasGradFn;
+  }
+  return search.complete() ? kOutputSearched : 0;
 }
 
 // "Root" and "training" decide about stages and the step rule, so they are read
