@@ -101,6 +101,10 @@ absl::Status SpoolDirectory::Choose() {
   std::string why;
   for (const SpoolPlace& place : places_) {
     absl::StatusOr<SpoolFolder> folder = MakeSpoolFolder(place);
+    if (folder.ok() && without_locks_.contains(folder->path)) {
+      folder = absl::UnavailableError(absl::StrCat(
+          folder->path, ": cannot lock files: ", without_locks_[folder->path]));
+    }
     if (!folder.ok()) {
       absl::StrAppend(&why, why.empty() ? "" : "; ", Message(folder.status()));
       continue;
@@ -123,9 +127,23 @@ absl::Status SpoolDirectory::Choose() {
   return absl::UnavailableError(absl::StrCat("no folder for the spool: ", why));
 }
 
+absl::StatusOr<SpoolDirectory::NewFile> SpoolDirectory::CreateFile(
+    const std::string& name) {
+  while (true) {
+    absl::StatusOr<NewFile> made = CreateInFolder(name);
+    if (!made.ok() || LockSpoolFile(made->fd.get(), 0)) return made;
+    const int error = errno;
+    unlink(made->path.c_str());
+    // Without a lock nobody could ever take the file over. The next place is
+    // tried, and this one not again.
+    without_locks_[chosen_->path] = std::strerror(error);
+    chosen_.reset();
+  }
+}
+
 // O_EXCL and O_NOFOLLOW: a file or a link that is there is never written to. In
 // a shared temporary folder it may be another user's.
-absl::StatusOr<SpoolDirectory::NewFile> SpoolDirectory::CreateFile(
+absl::StatusOr<SpoolDirectory::NewFile> SpoolDirectory::CreateInFolder(
     const std::string& name) {
   constexpr int kNew = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
   const auto create = [&] {

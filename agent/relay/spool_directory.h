@@ -40,7 +40,8 @@ class SpoolDirectory {
   // The folder, which exists then and is this user's alone. Warns if it is not
   // that of the setting.
   [[nodiscard]] absl::StatusOr<std::string> Prepare();
-  // A new file `name` in it, mode 0600, open; never an existing one.
+  // A new file `name` in it, mode 0600, open and locked; never an existing one.
+  // A folder in which it cannot be locked is given up for the next place.
   struct NewFile {
     std::string path;
     UniqueFd fd;
@@ -65,6 +66,7 @@ class SpoolDirectory {
 
  private:
   absl::Status Choose();
+  absl::StatusOr<NewFile> CreateInFolder(const std::string& name);
   void CountIfDue(std::chrono::seconds period);
   // Does a file of the folder belong to another node?
   bool IsElsewhere(const std::string& path);
@@ -75,8 +77,9 @@ class SpoolDirectory {
   uint64_t memory_limit_bytes_;
   uint64_t limit_ = 0;  // whichever holds in the folder
   std::optional<SpoolFolder> chosen_;
-  std::optional<SpoolUsage> usage_;        // in it
-  std::map<std::string, bool> elsewhere_;  // what is known of files
+  std::map<std::string, std::string> without_locks_;  // folders: why
+  std::optional<SpoolUsage> usage_;                   // in it
+  std::map<std::string, bool> elsewhere_;             // what is known of files
 };
 
 }  // namespace traincheck::agent

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/relay/limits.h"
 #include "agent/relay/process_liveness.h"
+#include "agent/relay/spool_folder.h"
 
 namespace traincheck::agent {
 namespace {
@@ -116,10 +117,9 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Create(
     SpoolDirectory* directory, const std::string& name,
     const std::string& hello) {
   // Never one that is there: it may hold what a relay before this one has left.
+  // Locked: whoever looks at it sees a living process or a young file.
   absl::StatusOr<SpoolDirectory::NewFile> made = directory->CreateFile(name);
   if (!made.ok()) return made.status();
-  // Whoever looks at it meanwhile sees a living process or a young file.
-  flock(made->fd.get(), LOCK_EX);
   std::unique_ptr<SpoolFile> file(
       new SpoolFile(directory, made->path, std::move(made->fd)));
   const uint64_t pid_namespace = PidNamespace();
@@ -148,12 +148,22 @@ absl::StatusOr<std::unique_ptr<SpoolFile>> SpoolFile::Open(
   if (!fd.valid()) {
     return absl::ErrnoToStatus(errno, path);
   }
+  const auto aborted = [&] {
+    return absl::AbortedError(absl::StrCat(path, ": another relay has it"));
+  };
+  if (!LockSpoolFile(fd.get(), LOCK_NB)) {
+    if (errno == EWOULDBLOCK) return aborted();
+    return absl::UnavailableError(
+        absl::StrCat(path, ": cannot be locked: ", std::strerror(errno)));
+  }
   struct stat there, here;
   // Its owner may have deleted it between our open and the lock.
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &here) != 0 ||
-      stat(path.c_str(), &there) != 0 || here.st_ino != there.st_ino) {
-    return absl::AbortedError(absl::StrCat(path, ": another relay has it"));
+  if (fstat(fd.get(), &here) != 0 || stat(path.c_str(), &there) != 0) {
+    return errno == ENOENT ? aborted()
+                           : absl::UnavailableError(absl::StrCat(
+                                 path, ": ", std::strerror(errno)));
   }
+  if (here.st_ino != there.st_ino) return aborted();
   absl::StatusOr<SpoolHead> head = ReadSpoolHead(fd.get());
   if (!head.ok()) {
     return absl::Status(head.status().code(),

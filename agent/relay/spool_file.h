@@ -102,11 +102,13 @@ class SpoolFile {
                          const std::string& payload)>;
 
   // A new file `name` in the directory, mode 0600; never an existing one.
+  // Unavailable: no place can be written to and has locks.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<SpoolFile>> Create(
       SpoolDirectory* directory, const std::string& name,
       const std::string& hello);
   // Takes over an existing file. Aborted: somebody else owns it. NotFound: its
-  // owner has deleted it. DataLoss and Unimplemented as ReadSpoolHead. Whoever
+  // owner has deleted it. Unavailable: it cannot be locked, or not be looked
+  // at. DataLoss and Unimplemented as ReadSpoolHead. Whoever
   // appends to it prepares the directory before.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<SpoolFile>> Open(
       SpoolDirectory* directory, const std::string& path);

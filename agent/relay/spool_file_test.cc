@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +18,25 @@
 #include "agent/relay/spool_for_testing.h"
 #include "agent/relay/spool_load.h"
 
+namespace {
+// A folder whose files cannot be locked, and why; empty: none.
+std::string g_without_locks;
+int g_lock_error = 0;
+}  // namespace
+
+// In place of libc's.
+extern "C" int flock(int fd, int how) noexcept {
+  char path[4096] = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  if (!g_without_locks.empty() &&
+      readlink(link.c_str(), path, sizeof path - 1) > 0 &&
+      std::string(path).starts_with(g_without_locks + "/")) {
+    errno = g_lock_error;
+    return -1;
+  }
+  return static_cast<int>(syscall(SYS_flock, fd, how));
+}
+
 namespace traincheck::agent {
 namespace {
 
@@ -27,7 +47,10 @@ class SpoolFileTest : public testing::Test {
                 "-" + std::to_string(next_folder_++)) {
     std::filesystem::create_directories(folder_);
   }
-  ~SpoolFileTest() override { std::filesystem::remove_all(folder_); }
+  ~SpoolFileTest() override {
+    g_without_locks.clear();
+    std::filesystem::remove_all(folder_);
+  }
 
   static std::string BatchBytes(uint64_t number, size_t payload = 100) {
     v1::Batch batch;
@@ -136,6 +159,36 @@ TEST_F(SpoolFileTest, AFullDiskKeepsWhatIsThere) {
   file.reset();
   // The directory still holds it.
   umount2(folder_.c_str(), MNT_DETACH);
+}
+
+// What nobody can lock nobody could deliver.
+TEST_F(SpoolFileTest, IsMadeInAFolderThatHasLocks) {
+  std::vector<SpoolPlace> places = SpoolPlacesIn(folder_ + "/a", geteuid());
+  places.push_back(SpoolPlacesIn(folder_ + "/b", geteuid()).at(0));
+  g_without_locks = std::filesystem::canonical(folder_) / "a";
+  g_lock_error = ENOLCK;
+  SpoolDirectory directory(places, kNoLimit);
+  EXPECT_EQ(Create(&directory)->path(), folder_ + "/b/a.spool");
+  EXPECT_TRUE(SpoolFiles(folder_ + "/a").empty());
+  SpoolDirectory only(SpoolPlacesIn(folder_ + "/a", geteuid()), kNoLimit);
+  const absl::Status status =
+      SpoolFile::Create(&only, "a.spool", HelloBytes()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find(std::strerror(ENOLCK)), std::string::npos)
+      << status;
+}
+
+TEST_F(SpoolFileTest, ThatCannotBeLockedIsInNobodysHands) {
+  SpoolDirectory directory(places_, kNoLimit);
+  const std::string path = Create(&directory)->path();
+  g_without_locks = std::filesystem::canonical(folder_);
+  g_lock_error = EOPNOTSUPP;
+  const absl::Status status = SpoolFile::Open(&directory, path).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find(std::strerror(EOPNOTSUPP)), std::string::npos)
+      << status;
+  g_without_locks.clear();
+  EXPECT_TRUE(SpoolFile::Open(&directory, path).ok());
 }
 
 TEST_F(SpoolFileTest, IsTakenOverByOneAtATime) {

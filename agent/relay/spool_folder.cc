@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,6 +72,13 @@ absl::StatusOr<UniqueFd> Enter(const UniqueFd& folder, const std::string& name,
 }
 
 }  // namespace
+
+bool LockSpoolFile(int fd, int how) {
+  while (flock(fd, LOCK_EX | how) != 0) {
+    if (errno != EINTR) return false;
+  }
+  return true;
+}
 
 // A temporary folder itself is not made: if it is missing, the caller tries the
 // next place.

@@ -25,6 +25,11 @@ struct SpoolFolder {
 [[nodiscard]] absl::StatusOr<SpoolFolder> MakeSpoolFolder(
     const SpoolPlace& place);
 
+// Locks a spool file exclusively, until its last descriptor is closed; `how`: 0
+// or LOCK_NB. False: as errno says. Some file systems have no locks (ENOLCK,
+// ENOSYS, EOPNOTSUPP).
+[[nodiscard]] bool LockSpoolFile(int fd, int how);
+
 // Paths of the spool files in a folder that are this user's. Where nobody else
 // may write, their names are enough.
 void AddSpoolFiles(const std::string& folder, std::vector<std::string>* files);
