@@ -318,6 +318,21 @@ TEST_F(LeftSpoolTest, AFileThatIsDeletedMeanwhileIsNotDamaged) {
             absl::StatusCode::kNotFound);
 }
 
+// Virtual machines of one image may share a folder, and have one name.
+TEST_F(LeftSpoolTest, AYoungFileOfAnotherBootMayBeInUse) {
+  const std::string path = folder_ + "/spool/young.spool";
+  std::ofstream(path) << "hello";
+  SpoolOwner owner;
+  v1::ProcessIdentity& process = *owner.hello.mutable_process();
+  process.set_host(HostName());
+  process.set_boot_id("before");
+  owner.pid_namespace = PidNamespace();
+  const int64_t now = std::time(nullptr);
+  EXPECT_EQ(JudgeSpool(path, owner, now).fate, SpoolFate::kInUse);
+  EXPECT_EQ(JudgeSpool(path, owner, now + kForeignOrphanAge.count()).fate,
+            SpoolFate::kLeft);
+}
+
 TEST_F(LeftSpoolTest, AFileOfALaterVersionStaysWhereItIs) {
   const pid_t left = Leave();
   const std::string path = Spools().at(0);
@@ -409,8 +424,9 @@ TEST(ProcessLivenessTest, KnowsWhatItCanSee) {
   EXPECT_EQ(LivenessOf(process, here), Liveness::kDead);
   EXPECT_EQ(LivenessOf(process, here + 1), Liveness::kUnknown);
   EXPECT_EQ(LivenessOf(process, 0), Liveness::kUnknown);
+  // Of this machine before it started anew, or of another one with its name.
   process.set_boot_id("before");
-  EXPECT_EQ(LivenessOf(process, here), Liveness::kDead);
+  EXPECT_EQ(LivenessOf(process, here), Liveness::kUnknown);
   process.set_host("elsewhere");
   EXPECT_EQ(LivenessOf(process, here), Liveness::kUnknown);
 }

@@ -85,8 +85,8 @@ inline constexpr size_t kDefinitionChunkBytes = 256u << 10;
 
 // Spool files that dead relays left are looked for this often ...
 inline constexpr seconds kOrphanScanPeriod{60};
-// ... and taken from another pid namespace, in which nobody can see who lives,
-// when nothing was written to them for this long.
+// ... and taken from another pid namespace or another boot, in which nobody can
+// see who lives, when nothing was written to them for this long.
 inline constexpr seconds kForeignOrphanAge{600};
 // A file without a valid beginning is called damaged after this; before, it may
 // be in the making.

@@ -90,10 +90,10 @@ Liveness LivenessOf(const v1::ProcessIdentity& process,
                     uint64_t pid_namespace) {
   const std::string boot = BootId();
   if (boot.empty()) return Liveness::kUnknown;
-  if (process.boot_id() != boot) {
-    // The folder may be shared with other machines, on which it lives.
-    return process.host() == HostName() ? Liveness::kDead : Liveness::kUnknown;
-  }
+  // The folder may be shared with other machines, on which it lives, also with
+  // one that has the same name (virtual machines of one image). So a machine
+  // that has started anew does not know its own either.
+  if (process.boot_id() != boot) return Liveness::kUnknown;
   // Pids are used again; with its start time a pid is one process.
   if (StartTicks(process.pid()) == process.start_ticks()) {
     return Liveness::kAlive;
