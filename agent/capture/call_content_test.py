@@ -88,6 +88,29 @@ class ContentCase(CoreCase):
         return self.told(process, begin), self.told(process, end)
 
 
+class OutputTest(ContentCase):
+    def test_a_search_that_leaves_something_out_says_nothing(self):
+        process = self.record(
+            "nn.Module.__call__ = core.wrap_module_call(nn.Module.__call__)\n"
+            "class Net(nn.Module):\n"
+            "    def forward(self, what): return what\n"
+            "class Output:\n"
+            "    def __init__(self, loss): self.loss = loss\n"
+            "net = Net()\n"
+            "w = nn.Parameter(torch.ones(1))\n"
+            "d = w.detach()\n"
+            "for value in ([{'loss': w * 2}], {'out': {'loss': w * 2}},\n"
+            "              {'many': [d] * 17, 'loss': w * 2},\n"
+            "              [{'loss': d}], ((d, 1.5, 'text'), None, True),\n"
+            "              Output(w * 2), [Output(w * 2)], [[[w * 2]]],\n"
+            "              [d] * 16 + [w * 2], dict.fromkeys(range(17), d)):\n"
+            "    net(value)\n"
+        )
+        flags = [end.flags for end in process.of("end")]
+        # Both bits of OutputFlag: found; the second alone: nothing is there.
+        self.assertEqual(flags, [3] * 3 + [2] * 2 + [0] * 5)
+
+
 class ArgumentTest(ContentCase):
     def test_positions_and_keywords_are_parameters(self):
         for call in ("f(1, True)", "f(1, y=True)", "f(y=True, x=1)"):
@@ -180,6 +203,25 @@ class ArgumentTest(ContentCase):
         arguments, _ = self.one("lambda x, y: None", call="f(2**70, -2**63)")
         self.assertEqual(arguments["x"], [("float", float(2**70))])
         self.assertEqual(arguments["y"], [("int", -(2**63))])
+        # No double stands for these.
+        arguments, _ = self.one("lambda x, y: None", call="f(2**1024, -2**1024)")
+        self.assertEqual(arguments["x"], [("type", "int")])
+        self.assertEqual(arguments["y"], [("type", "int")])
+
+    def test_names_and_classes_are_bounded(self):
+        process = self.record(
+            "f = core.wrap(lambda x=0, y=0, **k: None, 'm.f', 'other')\n"
+            f"core.set_content(f, {FULL})\n"
+            "for i in range(6000):\n"
+            "    f(**{f'name {i}': type(f'C{i}', (), {})()})\n"
+            "f(late=1)\n"
+            "f(**{'name 7': 1})\n"
+        )
+        strings = process.definitions["string"]
+        self.assertLess(len(strings), 10_100)
+        *_, late, known = process.of("begin")
+        self.assertEqual(self.told(process, late), {"cut": True})
+        self.assertEqual(self.told(process, known), {"name 7": [("int", 1)]})
 
     def test_content_is_bounded(self):
         many = "f(*[[float(i)] * 8 for i in range(100)])"

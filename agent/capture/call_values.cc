@@ -16,8 +16,8 @@ namespace {
 // A record carries this many elements of a container; its length is always
 // recorded.
 constexpr Py_ssize_t kMaxElements = 8;
-// A process defines at most this many different texts for values; of further
-// texts only the length is recorded.
+// A process that has defined this many different strings defines no further
+// texts of values: of these only the length is recorded.
 constexpr uint32_t kMaxTexts = 10'000;
 
 bool IsTruth(PyObject* value) { return value == Py_True || value == Py_False; }
@@ -71,7 +71,9 @@ bool ValueWriter::WriteNamed(std::string_view name, PyObject* value,
                              ValueDetail detail) {
   if (full_) return false;
   const size_t from = out_.position();
-  out_.Unsigned(Field::kArgumentName, definitions_.String(name));
+  const uint32_t id = definitions_.ValueName(name);
+  nameless_ = nameless_ || id == 0;
+  out_.Unsigned(Field::kArgumentName, id);
   Value(value, detail);
   return Finish(from);
 }
@@ -79,7 +81,8 @@ bool ValueWriter::WriteNamed(std::string_view name, PyObject* value,
 // Half a value would be misread, so the record goes back to where the value
 // began and says that its content is cut.
 bool ValueWriter::Finish(size_t from) {
-  if (out_.fits()) return true;
+  // A value whose name or class cannot be written is left out as well.
+  if (out_.fits() && !nameless_) return true;
   full_ = true;
   out_.Rewind(from);
   out_.Unsigned(Field::kContentCut, 1);
@@ -131,8 +134,13 @@ void ValueWriter::Integer(PyObject* value) {
   if (overflow == 0) {
     out_.Signed(Field::kValueSigned, number);
   } else {
-    out_.Double(Field::kValueDouble, PyLong_AsDouble(value));
-    DropException();  // beyond a double, too
+    const double large = PyLong_AsDouble(value);
+    if (PyErr_Occurred() == nullptr) {
+      out_.Double(Field::kValueDouble, large);
+      return;
+    }
+    DropException();  // beyond a double, too: only its class is known
+    Type(value);
   }
 }
 
@@ -207,7 +215,9 @@ void ValueWriter::Type(PyObject* value) {
   }
   const std::string name =
       QualifiedTypeName(reinterpret_cast<PyObject*>(Py_TYPE(value)));
-  out_.Unsigned(Field::kValueType, definitions_.String(name));
+  const uint32_t id = definitions_.ValueName(name);
+  nameless_ = nameless_ || id == 0;
+  out_.Unsigned(Field::kValueType, id);
 }
 
 }  // namespace traincheck::agent

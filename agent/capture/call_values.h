@@ -26,7 +26,8 @@ inline constexpr size_t kMaxTextBytes = 128;
 // "hub_token", "password")?
 bool IsSecretName(std::string_view name);
 
-// Puts values into one record, as long as they fit; then kContentCut.
+// Puts values into one record, as long as they fit and their names and classes
+// can be defined; then kContentCut.
 // REQUIRES: a TorchApi::WithoutOverrides lives, if a detail but text is wanted.
 class ValueWriter {
  public:
@@ -56,6 +57,7 @@ class ValueWriter {
   FieldWriter& out_;
   Definitions& definitions_;
   bool full_ = false;
+  bool nameless_ = false;  // the value has a name or class without a number
 };
 
 }  // namespace traincheck::agent

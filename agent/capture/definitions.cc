@@ -121,6 +121,15 @@ uint32_t Definitions::StringId(std::string_view text, bool keep) {
   return id;
 }
 
+uint32_t Definitions::ValueName(std::string_view name) {
+  const uint32_t known = KnownString(name);
+  if (known != 0) return known;
+  if (value_names_ >= kMaxValueNames) return 0;
+  const uint32_t id = String(name);
+  value_names_ += id != 0;
+  return id;
+}
+
 // For look-ups alone: nothing is defined.
 uint32_t Definitions::KnownString(std::string_view text) const {
   const auto known =

@@ -56,6 +56,7 @@ struct FunctionFacts {
 // the relay and in the daemon, grows with them. From kMaxLineSites on a call is
 // where its function begins; beyond kMaxSites it is nowhere.
 inline constexpr uint32_t kMaxLineSites = 16'384;
+inline constexpr uint32_t kMaxValueNames = 10'000;
 inline constexpr uint32_t kMaxSites = 2 * kMaxLineSites;
 
 class Definitions {
@@ -82,6 +83,9 @@ class Definitions {
   bool Process(const ProcessIdentity& identity);
 
   uint32_t String(std::string_view text);
+  // Of an argument, or of a class, that recorded values have: a program may
+  // make such names without end. 0 also: there are kMaxValueNames of others.
+  uint32_t ValueName(std::string_view name);
   // How many there are.
   uint32_t strings() const { return static_cast<uint32_t>(strings_.size()); }
   uint32_t Function(const FunctionFacts& facts);
@@ -105,6 +109,7 @@ class Definitions {
 
   std::unique_ptr<RingWriter> ring_;
   std::function<void(bool)> told_;
+  uint32_t value_names_ = 0;
   bool blocked_ = false;
   // Some were more than may be kept: blocked for good.
   bool overfull_ = false;
