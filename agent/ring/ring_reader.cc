@@ -222,9 +222,10 @@ bool RingReader::PeekHistory(uint64_t from, std::string* out,
   *out = Copy(from, read_);
   *chunk = {from, read_, 0};
   // What the writer was just writing, not yet published, may have come round
-  // as well, unless it is forbidden to by the tail.
+  // as well, unless it is forbidden to by the tail: a record, and before it
+  // padding to the end of the data area, which is shorter than the record.
   const uint64_t head = header_->head.load(std::memory_order_acquire);
-  const uint64_t written = std::min(head + kMaxRecordBytes,  //
+  const uint64_t written = std::min(head + 2 * kMaxRecordBytes,  //
                                     released_ + capacity_);
   if (head < head_ || written > from + capacity_) return false;
   RecordReader records(*out);

@@ -273,7 +273,7 @@ TEST(RingReaderHistoryTest, ShowsWhatWasReleasedUntilItMayBeOverwritten) {
   constexpr uint64_t kCapacity = 256u << 10;
   RingForTesting ring(0, kCapacity);
   uint64_t value = 0;
-  while (ring.header().head + kMaxRecordBytes + 48 <= kCapacity) {
+  while (ring.header().head + 2 * kMaxRecordBytes + 48 <= kCapacity) {
     ASSERT_TRUE(ring.AppendMark(value++));
   }
   const auto first = ring.Map();
@@ -295,8 +295,9 @@ TEST(RingReaderHistoryTest, ShowsWhatWasReleasedUntilItMayBeOverwritten) {
   EXPECT_EQ(history, taken.substr(24));
   EXPECT_FALSE(second->PeekHistory(4, &history, &chunk));
   EXPECT_FALSE(second->PeekHistory(taken.size() + 24, &history, &chunk));
-  // From here on the writer may be at the beginning again.
-  while (ring.header().head + kMaxRecordBytes <= kCapacity) {
+  // From here on the writer may be at the beginning again: within a record that
+  // is not published, with padding of almost its size before it.
+  while (ring.header().head + 2 * kMaxRecordBytes <= kCapacity) {
     ASSERT_TRUE(ring.AppendMark(value++));
   }
   EXPECT_FALSE(second->PeekHistory(0, &history, &chunk));
