@@ -17,8 +17,8 @@ constexpr size_t kMaxBareBytes = 64;
 // The backward whose graph runs on this thread, which has no open call of its
 // own: on GPUs autograd runs on engine threads. Of several that are open
 // nothing says whose graph it is: the one that began last is taken.
-const ProcessRecorder::OpenBackward* ForeignParent(const ThreadRecorder& thread,
-                                                   ProcessRecorder& process) {
+const OpenBackward* ForeignParent(const ThreadRecorder& thread,
+                                  ProcessRecorder& process) {
   if (process.open_backwards().empty() || !TorchApi::InGraphTask()) {
     return nullptr;
   }
@@ -53,8 +53,7 @@ struct alignas(8) RecordBuffer {
 
 // The two fields that every begin may carry: the called object and, for a call
 // on an engine thread, the backward that it belongs to.
-void PutBegin(FieldWriter* out, PyObject* self,
-              const ProcessRecorder::OpenBackward* foreign) {
+void PutBegin(FieldWriter* out, PyObject* self, const OpenBackward* foreign) {
   const uint32_t object = self == nullptr ? 0 : ObjectTable::Get().IdOf(self);
   if (object != 0) out->Unsigned(Field::kSelfObject, object);
   if (foreign != nullptr) {
@@ -65,7 +64,7 @@ void PutBegin(FieldWriter* out, PyObject* self,
 
 // The common case: no content, so that a small buffer on the stack is enough.
 void WriteBegin(ThreadRecorder& thread, const CallBeginRecord& begin,
-                PyObject* self, const ProcessRecorder::OpenBackward* foreign) {
+                PyObject* self, const OpenBackward* foreign) {
   RecordBuffer<kMaxBareBytes> buffer;
   FieldWriter out(buffer.bytes, sizeof buffer, begin);
   PutBegin(&out, self, foreign);
@@ -76,7 +75,7 @@ void WriteBegin(ThreadRecorder& thread, const CallBeginRecord& begin,
 void WriteTellingBegin(ThreadRecorder& thread, const CallBeginRecord& begin,
                        const CallContent& content,
                        const CallArguments& arguments,
-                       const ProcessRecorder::OpenBackward* foreign) {
+                       const OpenBackward* foreign) {
   RecordBuffer<kMaxBareBytes + kMaxContentBytes> buffer;
   FieldWriter out(buffer.bytes, sizeof buffer, begin);
   PutBegin(&out, arguments.first(), foreign);
@@ -216,18 +215,10 @@ void EndCall(const CallInProgress& call, const Function& function,
   ThreadRecorder* thread = t_thread;
   if (thread == nullptr || call.generation != g_generation) return;
   std::vector<OpenCall>& open = thread->open_calls();
-  if (open.size() > call.depth) {
-    if (open[call.depth].category == kBackwardCategory) {
-      auto& backwards = ProcessRecorder::GetIfMade()->open_backwards();
-      std::erase_if(backwards, [&](const auto& backward) {
-        // Each ring has its own numbers of calls.
-        return backward.call == call.number &&
-               backward.ring == thread->ring().ring();
-      });
-    }
-    // Whatever calls above it never ended (a thread of greenlets, say).
-    open.resize(call.depth);
-  }
+  CloseBackwards(thread->ring().ring(), open, call.depth, call.number,
+                 &ProcessRecorder::GetIfMade()->open_backwards());
+  // Whatever calls above it never ended (a thread of greenlets, say).
+  if (open.size() > call.depth) open.resize(call.depth);
   const CallEndRecord end = {
       {}, static_cast<uint32_t>(call.number), call.function};
   if (result == nullptr) {

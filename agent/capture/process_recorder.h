@@ -21,6 +21,7 @@
 
 #include "agent/capture/definitions.h"
 #include "agent/capture/fork_page.h"
+#include "agent/capture/open_backwards.h"
 #include "agent/capture/process_identity.h"
 #include "agent/capture/relay_link.h"
 #include "agent/capture/thread_recorder.h"
@@ -57,10 +58,6 @@ class ProcessRecorder {
   void SettleRun(const std::string& run);
 
   // Calls of category backward that are open on any thread.
-  struct OpenBackward {
-    uint32_t ring;
-    uint64_t call;
-  };
   std::vector<OpenBackward>& open_backwards() { return open_backwards_; }
 
   // What is due now and then, at marks and closed steps: hands over what a
