@@ -1,5 +1,6 @@
 #include "agent/capture/definitions.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -232,8 +233,10 @@ void Definition::Mix(Field field, std::string_view bytes) {
 // readers add up.
 bool Definition::Commit(RecordType type) {
   const uint64_t now_us = MonotonicNs() / 1000;
-  const size_t size =
-      out_.Finish(type, 0, static_cast<uint32_t>(now_us - all_.last_us_));
+  // Longer pauses, of more than 71 minutes, do not fit (RECORD_FORMAT.md).
+  const uint64_t delta_us =
+      std::min<uint64_t>(now_us - all_.last_us_, UINT32_MAX);
+  const size_t size = out_.Finish(type, 0, static_cast<uint32_t>(delta_us));
   // A definition that lacks one of its texts is not written at all: its next
   // use tries again.
   if (!complete_ || size == 0) return false;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <map>
@@ -11,11 +14,23 @@
 #include "proto/record_format.h"
 #include "proto/record_reader.h"
 
+namespace {
+int64_t g_passed_s = 0;
+}  // namespace
+
+// In place of libc's: time passes when the test says so.
+extern "C" int clock_gettime(clockid_t clock, timespec* now) noexcept {
+  const long result = syscall(SYS_clock_gettime, clock, now);
+  now->tv_sec += g_passed_s;
+  return static_cast<int>(result);
+}
+
 namespace traincheck::agent {
 namespace {
 
 struct Defined {
   uint8_t type;
+  uint32_t delta_us;
   uint32_t id;
   std::map<Field, std::vector<std::string>> fields;  // numbers as decimals
 };
@@ -44,8 +59,10 @@ class DefinitionsTest : public testing::Test {
     RecordReader records(bytes);
     while (records.Next()) {
       if (records.type() == RecordType::kPadding) continue;
-      Defined defined = {
-          records.header().type, records.Get<DefinitionRecord>().id, {}};
+      Defined defined = {records.header().type,
+                         records.header().delta_us,
+                         records.Get<DefinitionRecord>().id,
+                         {}};
       FieldReader fields = records.Fields();
       while (fields.Next()) {
         defined.fields[fields.field()].push_back(
@@ -71,6 +88,36 @@ class DefinitionsTest : public testing::Test {
   static constexpr uint64_t kCapacity = 4096;
   Definitions definitions_{RingWriter::Create(kDefinitionRing, kCapacity)};
 };
+
+// A process may define nothing for longer than a difference has room for.
+TEST_F(DefinitionsTest, TimeThatDoesNotFitIsTheLongest) {
+  g_passed_s += 10;
+  definitions_.String("lr");
+  g_passed_s += int64_t{72} * 60;
+  definitions_.String("momentum");
+  definitions_.String("decay");
+  const std::vector<Defined> all = Take();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_GE(all[0].delta_us, 10'000'000u);
+  EXPECT_LT(all[0].delta_us, UINT32_MAX);
+  EXPECT_EQ(all[1].delta_us, UINT32_MAX);
+  EXPECT_LT(all[2].delta_us, UINT32_MAX);
+}
+
+TEST_F(DefinitionsTest, NamesOfValuesAreBounded) {
+  const uint32_t first = definitions_.ValueName("name");
+  EXPECT_NE(first, 0u);
+  for (uint32_t i = 1; i < kMaxValueNames; ++i) {
+    ASSERT_NE(definitions_.ValueName("name " + std::to_string(i)), 0u) << i;
+    if (i % 50 == 0) Take();
+  }
+  EXPECT_EQ(definitions_.ValueName("one more"), 0u);
+  EXPECT_EQ(definitions_.ValueName("name"), first);
+  // Those that something else has defined count for nothing.
+  const uint32_t other = definitions_.String("other");
+  EXPECT_NE(other, 0u);
+  EXPECT_EQ(definitions_.ValueName("other"), other);
+}
 
 TEST_F(DefinitionsTest, StringsAreDefinedOnce) {
   const uint32_t first = definitions_.String("lr");
