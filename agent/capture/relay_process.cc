@@ -14,6 +14,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "agent/capture/agent_settings.h"
@@ -25,11 +27,12 @@ namespace {
 // says.
 constexpr int kRelaySocket = 3;
 constexpr size_t kStackBytes = 64u << 10;  // of each of the two children
+constexpr int kKeeperIsGone = ECHILD;
 
 // What both children need, prepared by the parent: the children share its
 // memory while it waits, and must not allocate or take a lock.
 struct Launch {
-  const char* program = nullptr;
+  std::string program;
   char** environment = nullptr;
   int socket = -1;
   int dev_null = -1;
@@ -82,8 +85,8 @@ int RunInner(void* argument) {
   ResetAffinity();
   ResetSignals();
   if (ArrangeDescriptors(launch)) {
-    char* arguments[] = {const_cast<char*>(launch.program), nullptr};
-    execve(launch.program, arguments, launch.environment);
+    char* arguments[] = {launch.program.data(), nullptr};
+    execve(launch.program.c_str(), arguments, launch.environment);
   }
   launch.error = errno;
   // Not exit: the memory is the training's, and its handlers would run.
@@ -190,12 +193,19 @@ int RunKept(Launch* launch, char* keeper_stack_end) {
   // Without CLONE_VFORK, which would wait until the keeper ends.
   const int keeper = clone(RunKeeper, keeper_stack_end, CLONE_VM, launch);
   const int error = keeper < 0 ? errno : 0;
-  while (keeper > 0 && !launch->started.load(std::memory_order_acquire)) {
+  bool gone = false;
+  while (keeper > 0 && !gone &&
+         !launch->started.load(std::memory_order_acquire)) {
+    // Killed, for want of memory perhaps: nobody would store it any more.
+    gone = waitpid(keeper, nullptr, WNOHANG | __WCLONE) == keeper;
     const timespec pause = {0, 100'000};
     nanosleep(&pause, nullptr);
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
-  return error != 0 ? error : launch->error;
+  if (error != 0) return error;
+  // It may have been killed right behind that.
+  if (!launch->started.load(std::memory_order_acquire)) return kKeeperIsGone;
+  return launch->error;
 }
 
 }  // namespace
@@ -203,30 +213,35 @@ int RunKept(Launch* launch, char* keeper_stack_end) {
 // The calling thread waits for the exec, so that an error of the exec can be
 // returned.
 int StartRelay(const std::string& program, int listening_socket, int number) {
-  Environment environment(number);
-  Launch launch;
-  launch.program = program.c_str();
-  launch.environment = environment.get();
-  launch.socket = listening_socket;
-  launch.dev_null = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (launch.dev_null < 0) return errno;
+  auto environment = std::make_unique<Environment>(number);
+  auto launch = std::make_unique<Launch>();
+  launch->program = program;
+  launch->environment = environment->get();
+  launch->socket = listening_socket;
+  launch->dev_null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (launch->dev_null < 0) return errno;
   int error = 0;
   void* stacks = mmap(nullptr, 2 * kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   if (stacks == MAP_FAILED) {
     error = errno;
   } else {
-    launch.inner_stack_end = static_cast<char*>(stacks) + kStackBytes;
+    launch->inner_stack_end = static_cast<char*>(stacks) + kStackBytes;
     char* outer_stack_end = static_cast<char*>(stacks) + 2 * kStackBytes;
     // The first process of a container would adopt the relay itself.
     if (getpid() == 1) {
-      error = RunKept(&launch, outer_stack_end);
+      error = RunKept(launch.get(), outer_stack_end);
     } else {
-      error = RunBoth(&launch, outer_stack_end);
+      error = RunBoth(launch.get(), outer_stack_end);
       munmap(stacks, 2 * kStackBytes);
     }
   }
-  close(launch.dev_null);
+  close(launch->dev_null);
+  if (error == kKeeperIsGone) {
+    // The inner child may live, and not have come to its exec.
+    static_cast<void>(launch.release());
+    static_cast<void>(environment.release());
+  }
   return error;
 }
 
