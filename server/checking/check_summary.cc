@@ -26,7 +26,10 @@ void ToApi(const Reasons& reasons, ApiReasons* api) {
 std::map<uint32_t, uint32_t> EndsOf(const RunView& run) {
   std::map<uint32_t, uint32_t> ends;
   for (const RunView::Process& process : run.processes) {
-    if (process.refused || !process.end.has_value()) continue;
+    // Deletion takes records, and what was judged with them stays: the process
+    // counts as it did before.
+    const bool refused = process.refused && !process.records_deleted;
+    if (refused || !process.end.has_value()) continue;
     ends[process.number] = static_cast<uint32_t>(*process.end);
   }
   return ends;

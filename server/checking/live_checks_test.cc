@@ -333,6 +333,19 @@ TEST_F(LiveChecksTest, NotOnceItsRecordsAreDeleted) {
   EXPECT_THAT(Await(Finished).error(), HasSubstr("retention deleted"));
 }
 
+TEST_F(LiveChecksTest, AVerdictOutlivesTheRecordsThatItIsOf) {
+  SaveRule();
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  End(stream);
+  const v1::CheckProgress finished = Await(Finished);
+  AwaitChecksInMemory(0);
+  DropRecords();
+  Restart();
+  EXPECT_EQ(Await(Finished).DebugString(), finished.DebugString());
+  AwaitChecksInMemory(0);
+}
+
 TEST_F(LiveChecksTest, ABatchThatTheStoreLostIsAnErrorAndNoCrash) {
   SaveSet();
   const StreamId stream = Open(1);

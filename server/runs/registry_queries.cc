@@ -84,6 +84,8 @@ RunView::Process Registry::ViewOf(const ProcessEntry& process,
       .end = process.durable_end,
       .refused = !process.books.place_conflict().empty() ||
                  process.books.records_deleted(),
+      .records_deleted = process.books.place_conflict().empty() &&
+                         process.books.records_deleted(),
       .connected = process.stream != 0,
       .is_main = IsMain(process.books),
       .attempt = process.books.attempt(),

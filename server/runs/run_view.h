@@ -25,6 +25,9 @@ struct RunView {
     // Holds a rank that another process holds, or its records are deleted:
     // left out of checks.
     bool refused = false;
+    // Refused for nothing but that its records are deleted: it may have been
+    // checked before.
+    bool records_deleted = false;
     // A stream is open.
     bool connected = false;
     // Trains; `rank` and `world` where they are known.
