@@ -35,6 +35,16 @@ bool HasNoRecords(const RunView& run) {
              [](const RunView::Process& process) { return process.refused; });
 }
 
+// Attempts of which no check can read all any more. What was found in them
+// stays: retention deletes records, not findings.
+std::set<uint32_t> AttemptsWithoutRecords(const RunView& run) {
+  std::set<uint32_t> attempts;
+  for (const RunView::Process& process : run.processes) {
+    if (process.records_deleted) attempts.insert(process.attempt);
+  }
+  return attempts;
+}
+
 }  // namespace
 
 stored::Check ReadCheck(const Store& store, uint64_t run_number) {
@@ -209,7 +219,9 @@ void LiveCheck::Report(const RunView& run) {
   use_.board->Post(run.number, news.found, news.known, more, std::move(writes));
   // What only an earlier check found, for example under another attempt, would
   // stay beside its like until the run ends.
-  if (news.is_all) use_.board->KeepOnly(run.id, news.found);
+  if (news.is_all) {
+    use_.board->KeepOnly(run.id, news.found, AttemptsWithoutRecords(run));
+  }
 }
 
 // Where nothing was reported before, all that changes is news. A check that is
@@ -282,7 +294,8 @@ void LiveCheck::Finish(const RunView& run, const std::string& before_end) {
   MarkFinished(run, &stored_);
   // Queued before the result, so that a finished check has its own violations
   // alone.
-  use_.board->KeepOnly(run.id, check_->checker().Violations());
+  use_.board->KeepOnly(run.id, check_->checker().Violations(),
+                       AttemptsWithoutRecords(run));
   WriteSet writes;
   // For reviews of rules: a run speaks for a rule only if its check has decided
   // it (RuleReview).

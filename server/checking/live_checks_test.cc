@@ -346,6 +346,27 @@ TEST_F(LiveChecksTest, AVerdictOutlivesTheRecordsThatItIsOf) {
   AwaitChecksInMemory(0);
 }
 
+TEST_F(LiveChecksTest, AJobThatBeginsAgainKeepsWhatWasFoundInDeletedRecords) {
+  SaveSet();
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  End(stream);
+  Await(Finished);
+  Violation found;
+  found.id = "v-0";
+  found.run = "run";
+  board_->Post(registry_->View("run")->number, {found});
+  AwaitChecksInMemory(0);
+  DropRecords();
+  const StreamId next = Open(2);
+  Add(next, 0);
+  Await(CaughtUp);
+  EXPECT_THAT(*board_->List("run"), testing::SizeIs(1));
+  End(next);
+  Await(Finished);
+  EXPECT_THAT(*board_->List("run"), testing::SizeIs(1));
+}
+
 TEST_F(LiveChecksTest, ABatchThatTheStoreLostIsAnErrorAndNoCrash) {
   SaveSet();
   const StreamId stream = Open(1);

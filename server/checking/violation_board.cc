@@ -230,7 +230,8 @@ void ViolationBoard::OnDurable(uint64_t run, bool known, bool changes,
 }
 
 void ViolationBoard::KeepOnly(const std::string& run,
-                              const std::vector<Violation>& all) {
+                              const std::vector<Violation>& all,
+                              const std::set<uint32_t>& unread) {
   std::set<std::string> kept;
   for (const Violation& violation : all) kept.insert(violation.id);
   WriteSet writes;
@@ -239,7 +240,7 @@ void ViolationBoard::KeepOnly(const std::string& run,
   if (!number.has_value()) return;
   auto& by_id = runs_.at(*number).by_id;
   for (auto at = by_id.begin(); at != by_id.end();) {
-    if (kept.count(at->first)) {
+    if (kept.count(at->first) || unread.count(at->second.attempt())) {
       ++at;
       continue;
     }

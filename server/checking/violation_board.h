@@ -66,9 +66,11 @@ class ViolationBoard {
             Known known = Known::kUpdate, const MoreWrites& more = nullptr,
             WriteSet writes = WriteSet());
   // The check of the run has judged all that was judged before and found `all`:
-  // what else is posted of it came from incomplete records and is taken back.
+  // what else is posted of it came from incomplete records and is taken back,
+  // but for the attempts in `unread`, of which it could not read all.
   // REQUIRES: the run is not shelved.
-  void KeepOnly(const std::string& run, const std::vector<Violation>& all);
+  void KeepOnly(const std::string& run, const std::vector<Violation>& all,
+                const std::set<uint32_t>& unread = {});
 
   // Forgets the violations of a run; the store's are the caller's to delete.
   void Remove(const std::string& run);

@@ -106,6 +106,15 @@ TEST_F(ViolationBoardTest, WhatCompleteRecordsDoNotShowIsTakenBack) {
   EXPECT_EQ(Found("d").revision(), 4u);
 }
 
+TEST_F(ViolationBoardTest, WhatCouldNotBeReadTakesNothingBack) {
+  Violation of_next = MakeViolation("b", "run", 1);
+  of_next.attempt = 1;
+  board_->Post(1, {MakeViolation("a", "run", 1), of_next});
+  board_->KeepOnly("run", {}, {0});
+  EXPECT_TRUE(IsThere("a"));
+  EXPECT_FALSE(IsThere("b"));
+}
+
 TEST_F(ViolationBoardTest, WritesWhatBelongsToItTogether) {
   int added = 0;
   const auto more = [&](WriteSet* writes) {
