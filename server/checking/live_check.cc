@@ -47,11 +47,15 @@ std::set<uint32_t> AttemptsWithoutRecords(const RunView& run) {
 
 }  // namespace
 
-stored::Check ReadCheck(const Store& store, uint64_t run_number) {
+absl::StatusOr<stored::Check> ReadCheck(const Store& store,
+                                        uint64_t run_number) {
   const absl::StatusOr<std::optional<std::string>> value =
       store.Get(Table::kRuns, CheckKey(run_number));
+  // Not taken for none: what is there says by which version of its set the run
+  // is checked.
+  if (absl::IsUnavailable(value.status())) return value.status();
   stored::Check check;
-  // A check that cannot be read is as good as none: the run is checked from its
+  // A check that is damaged is as good as none: the run is checked from its
   // first batch.
   if (value.ok() && value->has_value() && !check.ParseFromString(**value)) {
     check.Clear();
@@ -62,14 +66,16 @@ stored::Check ReadCheck(const Store& store, uint64_t run_number) {
 LiveCheck::LiveCheck(const Dependencies& dependencies, uint64_t run_number)
     : use_(dependencies),
       run_number_(run_number),
-      stored_(ReadCheck(*use_.store, run_number)),
-      reported_(stored_),
       settled_(std::make_shared<std::atomic<bool>>(false)) {}
 
 bool LiveCheck::Turn(const RunView& run) {
+  const bool was_held_up = std::exchange(held_up_, false);
   switch (state_) {
     case State::kNew:
       TakeUp(run);
+      break;
+    case State::kBeginning:
+      Begin(run, from_);
       break;
     case State::kWaitingForSet:
       // OnSet takes the run from those that wait.
@@ -85,10 +91,21 @@ bool LiveCheck::Turn(const RunView& run) {
       break;
   }
   if (state_ == State::kReading) BeginAnewIfMust(run);
-  return state_ == State::kReading && Read(run);
+  const bool more = state_ == State::kReading && Read(run);
+  // Once, however many turns it takes.
+  if (held_up_ && !was_held_up) {
+    spdlog::warn("check waits until the store can be read run={} error={}",
+                 run.id, QuotePrintable(error_));
+  }
+  return more;
 }
 
 void LiveCheck::TakeUp(const RunView& run) {
+  const absl::StatusOr<stored::Check> stored =
+      ReadCheck(*use_.store, run_number_);
+  if (!stored.ok()) return Fail(run, stored.status());
+  stored_ = *stored;
+  reported_ = ReportedSoFar(stored_);
   if (IsFinished(stored_, run)) {
     state_ = State::kFinished;
     *settled_ = true;
@@ -98,6 +115,8 @@ void LiveCheck::TakeUp(const RunView& run) {
 }
 
 void LiveCheck::Begin(const RunView& run, From from) {
+  state_ = State::kBeginning;
+  from_ = from;
   check_.reset();
   stored_.set_finished(false);
   const absl::StatusOr<InvariantSet> set = LoadSet(run);
@@ -276,9 +295,14 @@ void LiveCheck::Save(const RunView& run) {
 }
 
 void LiveCheck::Fail(const RunView& run, const absl::Status& why) {
+  error_ = std::string(why.message());
+  if (absl::IsUnavailable(why)) {
+    // In the state that it has, with all that it has read.
+    held_up_ = true;
+    return;
+  }
   check_.reset();
   state_ = State::kFailed;
-  error_ = std::string(why.message());
   spdlog::warn("run is not checked run={} error={}", run.id,
                QuotePrintable(error_));
 }

@@ -11,6 +11,9 @@
 // checked from its first batch, also if it has ended: what a restarted daemon
 // would find.
 //
+// A store that cannot be read for a while (Unavailable) ends no check: it goes
+// on where it was.
+//
 // Threads: one object, one thread at a time.
 #ifndef TRAINCHECK_SERVER_CHECKING_LIVE_CHECK_H_
 #define TRAINCHECK_SERVER_CHECKING_LIVE_CHECK_H_
@@ -58,6 +61,8 @@ class LiveCheck {
 
   // Advances the check; true if more is to be read.
   bool Turn(const RunView& run);
+  // The store could not be read in the last turn: another one tries again.
+  bool is_held_up() const { return held_up_; }
   // Saves the state, unless it is saved already. What was found is, by Turn.
   void Save(const RunView& run);
   // Stored batches that are yet to be read; 0 of a check that waits for its
@@ -75,6 +80,7 @@ class LiveCheck {
  private:
   enum class State {
     kNew,  // the run was not looked at yet
+    kBeginning,
     kReading,
     kWaitingForSet,
     kFailed,
@@ -105,12 +111,15 @@ class LiveCheck {
   bool IsSnapshotDue() const;
   void AddSnapshot(const RunView& run, WriteSet* writes);
   void AddCheck(const RunView& run, WriteSet* writes) const;
+  // Ends the check, unless the error is one that passes.
   void Fail(const RunView& run, const absl::Status& why);
   void Finish(const RunView& run, const std::string& before_end);
 
   const Dependencies use_;
   const uint64_t run_number_;
   State state_ = State::kNew;
+  From from_ = From::kSnapshot;  // where it is beginning
+  bool held_up_ = false;
   std::unique_ptr<RunCheck> check_;  // while it reads
   std::string error_;                // why it waits or failed
   // As in the store, or on its way there.
@@ -124,8 +133,10 @@ class LiveCheck {
   std::shared_ptr<std::atomic<bool>> settled_;
 };
 
-// As it is stored; empty if the run's check was never begun.
-stored::Check ReadCheck(const Store& store, uint64_t run_number);
+// As it is stored; empty if the run's check was never begun, or if what is
+// stored is damaged. Unavailable if the store cannot be read now.
+absl::StatusOr<stored::Check> ReadCheck(const Store& store,
+                                        uint64_t run_number);
 
 }  // namespace traincheck::server
 

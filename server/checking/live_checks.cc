@@ -19,6 +19,8 @@ constexpr absl::Duration kRestOfProcess = absl::Microseconds(100);
 constexpr int kRestFactor = 4;
 // ... but a violation is shown no later than this by it.
 constexpr absl::Duration kLongestRest = absl::Milliseconds(100);
+// A store that cannot be read is opened again about once a second.
+constexpr absl::Duration kRestOfStore = absl::Milliseconds(500);
 
 absl::Duration RestAfter(absl::Duration turn, size_t processes) {
   return std::min(std::max(kRestFactor * turn,
@@ -53,39 +55,43 @@ void LiveChecks::Loop() {
     for (const std::string& run : due->forgotten) checks_.erase(run);
     const absl::Time begin = absl::Now();
     size_t processes = 0;
-    if (Turn(due->run, &processes)) {
-      Wake(due->run);
-    } else {
-      queue_.Rest(due->run, RestAfter(absl::Now() - begin, processes));
-    }
+    const Next next = Turn(due->run, &processes);
+    if (next != Next::kRest) Wake(due->run);
+    if (next == Next::kReadOn) continue;
+    queue_.Rest(due->run, next == Next::kTryAgain
+                              ? kRestOfStore
+                              : RestAfter(absl::Now() - begin, processes));
   }
   // On this thread and behind its last turn, so that no check is read and saved
   // at once.
   SaveAll();
 }
 
-bool LiveChecks::Turn(const std::string& id, size_t* processes) {
+LiveChecks::Next LiveChecks::Turn(const std::string& id, size_t* processes) {
   const absl::StatusOr<RunView> run = use_.registry->View(id);
+  if (absl::IsUnavailable(run.status())) return Next::kTryAgain;
   if (!run.ok()) {
-    // NotFound: it was deleted since. A store that cannot be read is looked at
-    // again when something comes, or the daemon starts.
+    // NotFound: it was deleted since. A run that is damaged is looked at again
+    // when something comes, or the daemon starts.
     if (!absl::IsNotFound(run.status())) {
       spdlog::error("run is not checked run={} error={}", id,
                     QuotePrintable(std::string(run.status().message())));
     }
-    return false;
+    return Next::kRest;
   }
-  if (run->check_set.empty()) return false;
+  if (run->check_set.empty()) return Next::kRest;
   *processes = run->processes.size();
   LiveCheck& check = CheckOf(*run);
   const bool more = check.Turn(*run);
   queue_.SetBehind(id, check.BatchesBehind(*run));
   // What is published says what was covered up to a point at which nothing was
   // left to be read; in between it would change with every batch.
-  if (more) return true;
+  if (more) return Next::kReadOn;
+  // Nor at one at which the store was away.
+  if (check.is_held_up()) return Next::kTryAgain;
   Publish(id, check.Progress(*run));
   if (check.IsSettled()) Drop(id);
-  return false;
+  return Next::kRest;
 }
 
 // Called on the worker's thread, which alone uses checks_.
@@ -138,9 +144,9 @@ std::optional<v1::CheckProgress> LiveChecks::Progress(
   if (progress.has_value() || queue_.IsAhead(run)) return progress;
   const std::optional<uint64_t> number = use_.registry->NumberOf(run);
   if (!number.has_value()) return std::nullopt;
-  const stored::Check check = ReadCheck(*use_.store, *number);
-  if (!check.finished()) return std::nullopt;
-  progress = ToApi(check);
+  const absl::StatusOr<stored::Check> check = ReadCheck(*use_.store, *number);
+  if (!check.ok() || !check->finished()) return std::nullopt;
+  progress = ToApi(*check);
   progress->set_caught_up(true);
   return progress;
 }

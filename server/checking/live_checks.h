@@ -76,9 +76,13 @@ class LiveChecks {
 
  private:
   void Loop();
-  // Advances the check of one run; true if more is to be read. `processes`: how
-  // many it has looked at.
-  bool Turn(const std::string& id, size_t* processes);
+  enum class Next {
+    kReadOn,    // more is to be read
+    kRest,      // until something comes
+    kTryAgain,  // the store cannot be read just now
+  };
+  // Advances the check of one run. `processes`: how many it has looked at.
+  Next Turn(const std::string& id, size_t* processes);
   // Another number under an id is another run, whose check has its own life.
   LiveCheck& CheckOf(const RunView& run);
   void Publish(const std::string& run, const v1::CheckProgress& progress);

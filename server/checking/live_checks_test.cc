@@ -20,9 +20,19 @@ class CountingStore : public ForwardingStore {
  public:
   using ForwardingStore::ForwardingStore;
   uint64_t batches_read() const { return batches_read_; }
+  // As while it is opened again after a write error.
+  void RefuseReads(int reads) { refuse_ = reads; }
+  int still_to_refuse() const { return refuse_; }
+
+  absl::StatusOr<std::optional<std::string>> Get(
+      Table table, const std::string& key) const override {
+    if (Refuses()) return absl::UnavailableError("the store is closed");
+    return ForwardingStore::Get(table, key);
+  }
 
   absl::Status Scan(Table table, const std::string& from, const std::string& to,
                     const Visitor& visitor) const override {
+    if (Refuses()) return absl::UnavailableError("the store is closed");
     if (table != Table::kBatches) {
       return ForwardingStore::Scan(table, from, to, visitor);
     }
@@ -34,7 +44,14 @@ class CountingStore : public ForwardingStore {
   }
 
  private:
+  bool Refuses() const {
+    if (refuse_ == 0) return false;
+    --refuse_;
+    return true;
+  }
+
   mutable std::atomic<uint64_t> batches_read_ = 0;
+  mutable std::atomic<int> refuse_ = 0;
 };
 
 // Store, registry, catalog, board and checks as the daemon has them.
@@ -48,7 +65,8 @@ class LiveChecksTest : public testing::Test {
   }
   ~LiveChecksTest() override { Close(); }
 
-  void Load() {
+  // The checks find that so many reads fail.
+  void Load(int reads_refused = 0) {
     store_ = std::make_unique<CountingStore>(*OpenRocksdbStore(dir_));
     registry_ = *Registry::Load(store_.get(), {});
     board_ = *ViolationBoard::Load(store_.get());
@@ -61,6 +79,7 @@ class LiveChecksTest : public testing::Test {
     registry_->SetObserver(
         [this](const std::string& run) { checks_->Wake(run); });
     sets_->SetObserver([this](const std::string& set) { checks_->OnSet(set); });
+    store_->RefuseReads(reads_refused);
     checks_->Start();
   }
   void Close() {
@@ -331,6 +350,34 @@ TEST_F(LiveChecksTest, NotOnceItsRecordsAreDeleted) {
   EXPECT_THAT(Await(Finished).error(), HasSubstr("retention deleted"));
   Restart();
   EXPECT_THAT(Await(Finished).error(), HasSubstr("retention deleted"));
+}
+
+TEST_F(LiveChecksTest, AStoreThatIsAwayForAMomentEndsNoCheck) {
+  SaveRule();
+  const StreamId stream = Open(1);
+  Add(stream, 0);
+  Await(CaughtUp);
+  store_->RefuseReads(2);
+  Add(stream, 1);
+  End(stream);
+  const v1::CheckProgress progress = Await(Finished);
+  EXPECT_EQ(progress.error(), "");
+  EXPECT_EQ(progress.total(), 1u);
+  EXPECT_EQ(store_->still_to_refuse(), 0);
+}
+
+TEST_F(LiveChecksTest, NorDoesItTakeTheVersionThatTheCheckBeganWith) {
+  SaveRule();
+  Add(Open(1), 0);
+  EXPECT_EQ(Await(CaughtUp).total(), 1u);
+  SaveSet();  // a version without rules
+  // The check itself, then its set.
+  for (const int reads : {1, 2}) {
+    Close();
+    Load(reads);
+    EXPECT_EQ(Await(CaughtUp).total(), 1u);
+    EXPECT_EQ(store_->still_to_refuse(), 0);
+  }
 }
 
 TEST_F(LiveChecksTest, AVerdictOutlivesTheRecordsThatItIsOf) {

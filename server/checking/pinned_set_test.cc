@@ -85,8 +85,8 @@ class PinnedSetTest : public testing::Test {
   std::string CheckedAgainst(const std::string& run) {
     const absl::Time deadline = absl::Now() + absl::Minutes(1);
     while (absl::Now() < deadline) {
-      const stored::Check check = ReadCheck(*store_, *registry_->NumberOf(run));
-      if (check.finished()) return check.set();
+      const auto check = ReadCheck(*store_, *registry_->NumberOf(run));
+      if (check.ok() && check->finished()) return check->set();
       absl::SleepFor(absl::Milliseconds(1));
     }
     ADD_FAILURE() << "gave up waiting for the check of " << run;
