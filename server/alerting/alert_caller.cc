@@ -131,6 +131,7 @@ void AlertCaller::Loop() {
     // With each turn, so that a command that hangs is killed though nothing
     // changes.
     Reap();
+    CallQueued();
     if (absl::Status s = Look(); !s.ok()) {
       spdlog::error("alerts are not looked at just now error={}", Message(s));
       absl::SleepFor(kLookAround);
@@ -226,6 +227,10 @@ absl::StatusOr<std::set<std::string>> AlertCaller::ViolationsCalledFor(
   for (const auto& [lead, call] : calls) {
     violations.insert(call.violations().begin(), call.violations().end());
   }
+  for (const Queued& call : queued_) {
+    if (call.run != run) continue;
+    violations.insert(call.violations.begin(), call.violations.end());
+  }
   return violations;
 }
 
@@ -244,25 +249,36 @@ absl::Status AlertCaller::Call(uint64_t run, const v1::Violation& lead,
   call.mutable_violations()->Assign(incident.begin(), incident.end());
   // Held back for good: the next hour has alerts of its own, and people see the
   // number in the status.
-  call.set_held_back(!HasRoomInHour(now));
+  const bool held_back = !HasRoomInHour(now);
+  call.set_held_back(held_back);
   WriteSet writes;
   writes.Put(Table::kMeta, AlertCallKey(run, lead.id()),
              call.SerializeAsString());
-  absl::Status written = use_.store->WriteAndWait(std::move(writes), kPatience);
-  // It stays queued: once the disk takes it, the incident counts as known.
-  if (!written.ok()) return written;
-  if (!call.held_back()) {
-    // Only now: on a full disk this is tried again and again.
-    last_hour_.push_back(now);
-    StartCommand(lead);
-    return absl::OkStatus();
+  // Once for an incident: it stays queued until the disk takes it.
+  if (!held_back) last_hour_.push_back(now);
+  const auto durable = std::make_shared<std::atomic<bool>>(false);
+  queued_.push_back({run, lead, incident, held_back, durable});
+  const absl::Status written = use_.store->WriteAndApply(
+      std::move(writes), [durable] { *durable = true; }, kPatience);
+  CallQueued();
+  return written;
+}
+
+// In the order in which they were queued, which is that of the store.
+void AlertCaller::CallQueued() {
+  while (!queued_.empty() && *queued_.front().durable) {
+    const Queued call = std::move(queued_.front());
+    queued_.pop_front();
+    if (!call.held_back) {
+      StartCommand(call.lead);
+      continue;
+    }
+    spdlog::warn(
+        "alert held back, nobody is called run={} incident={} per_hour={}",
+        call.lead.run(), call.lead.id(), options_.per_hour);
+    absl::MutexLock lock(&mutex_);
+    calls_.set_held_back(calls_.held_back() + 1);
   }
-  spdlog::warn(
-      "alert held back, nobody is called run={} incident={} per_hour={}",
-      lead.run(), lead.id(), options_.per_hour);
-  absl::MutexLock lock(&mutex_);
-  calls_.set_held_back(calls_.held_back() + 1);
-  return absl::OkStatus();
 }
 
 void AlertCaller::StartCommand(const v1::Violation& lead) {

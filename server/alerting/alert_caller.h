@@ -3,7 +3,8 @@
 //
 // Once means: never twice, also if the daemon is killed. That the command is to
 // be started is in the store before it is; a daemon that dies in between has
-// called nobody for that incident, and the next one does not make up for it. An
+// called nobody for that incident, and the next one does not make up for it; a
+// daemon whose disk is slow starts the command once the store has it. An
 // incident is known again by the violations that were in it, whichever leads it
 // later.
 //
@@ -74,6 +75,14 @@ class AlertCaller {
   v1::AlertCalls Calls() const;
 
  private:
+  // That somebody is to be called is on its way to the store.
+  struct Queued {
+    uint64_t run;
+    v1::Violation lead;
+    std::vector<std::string> violations;  // of the incident
+    bool held_back;
+    std::shared_ptr<const std::atomic<bool>> durable;
+  };
   struct Running {
     pid_t pid;
     std::string incident;
@@ -94,10 +103,13 @@ class AlertCaller {
                       const ViolationView::Violations& changed);
   // Says once that nobody is called for the run as long as it cannot be read.
   void SayWhetherRead(const std::string& run, const absl::Status& looked);
-  // That were in an incident for which somebody was called, or held back.
+  // That were in an incident for which somebody was called, or held back, or is
+  // to be.
   absl::StatusOr<std::set<std::string>> ViolationsCalledFor(uint64_t run) const;
   absl::Status Call(uint64_t run, const v1::Violation& lead,
                     const std::vector<std::string>& incident);
+  // Those that the store has by now.
+  void CallQueued();
   bool HasRoomInHour(absl::Time now);
   void StartCommand(const v1::Violation& lead);
   // Takes leave of commands that have ended, and ends those that hang.
@@ -112,6 +124,7 @@ class AlertCaller {
   uint64_t cursor_ = 0;               // revision
   std::deque<absl::Time> last_hour_;  // starts
   std::set<std::string> unreadable_;  // runs
+  std::deque<Queued> queued_;
   std::vector<Running> running_;
 
   mutable absl::Mutex mutex_;

@@ -31,12 +31,15 @@ namespace traincheck::server {
 class RefusingStore : public ForwardingStore {
  public:
   using ForwardingStore::ForwardingStore;
+  // Who waits for the next `writes` gives up. They stay queued, as a disk that
+  // goes on leaves them.
   void RefuseNext(int writes) { refuse_ = writes; }
   int still_to_refuse() const { return refuse_; }
 
   absl::Status WriteAndWait(WriteSet writes, absl::Duration patience) override {
     if (refuse_ > 0) {
       --refuse_;
+      Write(std::move(writes), nullptr);
       return absl::UnavailableError("the disk is full");
     }
     return ForwardingStore::WriteAndWait(std::move(writes), patience);

@@ -96,6 +96,16 @@ class Store {
   [[nodiscard]] virtual absl::Status WriteAndWait(WriteSet writes,
                                                   absl::Duration patience) = 0;
 
+  // WriteAndWait for who keeps in memory what the disk has: `apply` changes it,
+  // as `done` of Write would, before this returns OK. After Unavailable it runs
+  // once the write is durable after all, so that memory says the same as the
+  // disk, and as the next daemon.
+  [[nodiscard]] absl::Status WriteAndApply(WriteSet writes, Done apply,
+                                           absl::Duration patience) {
+    Write(std::move(writes), std::move(apply));
+    return WriteAndWait(WriteSet(), patience);
+  }
+
   // nullopt: no such key. Here and in Scan DataLoss, with the damaged file and
   // what to do, if the disk gives back something else than was written.
   [[nodiscard]] virtual absl::StatusOr<std::optional<std::string>> Get(

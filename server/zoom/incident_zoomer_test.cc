@@ -52,7 +52,7 @@ TEST_F(IncidentZoomerTest, MarksThatCannotBeReadKeepNoOtherRunFromItsZoom) {
 }
 
 TEST_F(IncidentZoomerTest, ADiskThatRefusesForATimeLosesNoZoom) {
-  store_->RefuseNext(2);
+  store_->RefuseNext(1);
   zoomer_.Start();
   Post("a", "1");
   EXPECT_TRUE(IsZoomedIn("a"));
