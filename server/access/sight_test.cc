@@ -54,6 +54,9 @@ TEST_F(SightTest, TheIdOfADeletedRunMayBecomeAnothers) {
   ASSERT_TRUE(store_->WriteAndWait(WriteSet(), absl::Minutes(1)).ok());
   const RunPins pins;
   ASSERT_TRUE(registry_->Withdraw("run", pins).ok());
+  // Its violations are still there.
+  EXPECT_FALSE(Of(v1::ROLE_VIEWER, "bob").SeesRun("run"));
+  EXPECT_EQ(registry_->OwnerOf("run"), "alice");
   registry_->Release("run", /*deleted=*/true);
   Begin("run", "bob");
   alice.LookAnew();

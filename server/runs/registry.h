@@ -138,7 +138,7 @@ class Registry {
       const RunQuery& query) const;
   // nullopt: it is not known.
   std::optional<RunOutline> OutlineOf(const std::string& id) const;
-  // Whose the run is, and its number in the store.
+  // Whose the run is, also while it is withdrawn, and its number in the store.
   std::optional<std::string> OwnerOf(const std::string& id) const;
   std::optional<uint64_t> NumberOf(const std::string& id) const;
   std::vector<std::string> RunIds() const;

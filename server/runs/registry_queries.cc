@@ -148,9 +148,13 @@ std::optional<RunOutline> Registry::OutlineOf(const std::string& id) const {
 
 std::optional<std::string> Registry::OwnerOf(const std::string& id) const {
   absl::MutexLock lock(&mutex_);
-  const auto at = runs_.find(id);
-  if (at == runs_.end()) return std::nullopt;
-  return at->second.run.owner();
+  // Also of a run that is being deleted: until all of it is gone, what is left
+  // is its owner's.
+  for (const auto* const runs : {&runs_, &withdrawn_}) {
+    const auto at = runs->find(id);
+    if (at != runs->end()) return at->second.run.owner();
+  }
+  return std::nullopt;
 }
 
 std::optional<uint64_t> Registry::NumberOf(const std::string& id) const {
