@@ -176,23 +176,37 @@ absl::StatusOr<v1::Token> TokenBook::Revoke(const std::string& id) {
   v1::Token revoked;
   {
     absl::MutexLock lock(&mutex_);
-    const auto at = tokens_.find(id);
-    if (at == tokens_.end()) {
+    // At once, even if the disk takes a while.
+    if (auto token = tokens_.extract(id)) leaving_.insert(std::move(token));
+    // Also one whose deletion nobody has waited for to its end: a restart would
+    // bring it back.
+    const auto at = leaving_.find(id);
+    if (at == leaving_.end()) {
       return absl::NotFoundError(
           absl::StrCat("there is no token ", QuotePrintable(id),
                        ": traincheckctl token list names all"));
     }
     revoked = ToApi(id, at->second);
-    // At once, even if the disk takes a while.
-    tokens_.erase(at);
   }
   // Before the disk: calls that are open with this token end now.
   if (on_revoked_) on_revoked_();
   WriteSet writes;
   writes.Delete(Table::kMeta, TokenKey(id));
-  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
-  if (!written.ok()) return written;
-  return revoked;
+  const absl::Status written = store_.WriteAndApply(
+      std::move(writes),
+      [this, id] {
+        absl::MutexLock lock(&mutex_);
+        leaving_.erase(id);
+      },
+      kPatience);
+  if (written.ok()) return revoked;
+  return absl::Status(
+      written.code(),
+      absl::StrCat("token ", id,
+                   " is refused from now on, but a daemon that starts before "
+                   "its deletion is on disk takes it again: revoke it once "
+                   "more (",
+                   written.message(), ")"));
 }
 
 std::string TokenBook::CreateAutomatic() {

@@ -4,6 +4,8 @@
 //
 // The store has its SHA-256; the text is given out once, by Create.
 //
+// The store must be closed before the book is destroyed.
+//
 // Threads: safe on any thread. What a call changes is durable when it returns.
 #ifndef TRAINCHECK_SERVER_ACCESS_TOKEN_BOOK_H_
 #define TRAINCHECK_SERVER_ACCESS_TOKEN_BOOK_H_
@@ -47,7 +49,9 @@ class TokenBook {
   void SetRevocationObserver(std::function<void()> observer) {
     on_revoked_ = std::move(observer);
   }
-  // What it was; NotFound.
+  // What it was; NotFound. Unavailable if the disk does not take it: the token
+  // is good for nothing from then on, but a daemon that starts before the disk
+  // takes writes knows it again. Who asks again is answered as the first time.
   [[nodiscard]] absl::StatusOr<v1::Token> Revoke(const std::string& id);
 
   // An administrator's, known to this process alone, for as long as it lives:
@@ -74,6 +78,8 @@ class TokenBook {
   std::function<void()> on_revoked_;
   mutable absl::Mutex mutex_;
   std::map<std::string, stored::Token> tokens_ ABSL_GUARDED_BY(mutex_);
+  // Those that are revoked and not deleted on disk yet.
+  std::map<std::string, stored::Token> leaving_ ABSL_GUARDED_BY(mutex_);
   // Those of CreateAutomatic, which are in no list.
   std::map<std::string, stored::Token> automatic_ ABSL_GUARDED_BY(mutex_);
 };

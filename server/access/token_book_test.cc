@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/store/forwarding_store_for_testing.h"
 #include "server/store/memory_store_for_testing.h"
 
 namespace traincheck::server {
@@ -30,7 +31,7 @@ class TokenBookTest : public testing::Test {
     return book_->CreateUntrusted(request);
   }
 
-  MemoryStore store_;
+  StallingStore store_{std::make_unique<MemoryStore>()};
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
   std::unique_ptr<TokenBook> book_;
 };
@@ -49,7 +50,7 @@ TEST_F(TokenBookTest, ATokenSaysWhoHasIt) {
 
 TEST_F(TokenBookTest, OutlivesARestartAndItsTextIsNotStored) {
   const auto made = *Create(v1::ROLE_OWNER, "alice");
-  store_.Sync();
+  ASSERT_TRUE(store_.GoOn().ok());
   Load();
   EXPECT_TRUE(book_->Find(made.text()).ok());
   const std::string secret = made.text().substr(made.text().rfind('.') + 1);
@@ -98,7 +99,24 @@ TEST_F(TokenBookTest, ARevokedTokenIsGoodForNothing) {
   EXPECT_FALSE(book_->Find(made.text()).ok());
   EXPECT_FALSE(book_->CheckStillValid(caller).ok());
   EXPECT_TRUE(absl::IsNotFound(book_->Revoke(made.token().id()).status()));
-  store_.Sync();
+  ASSERT_TRUE(store_.GoOn().ok());
+  Load();
+  EXPECT_FALSE(book_->Find(made.text()).ok());
+}
+
+TEST_F(TokenBookTest, ARevocationMayBeAskedForUntilItIsOnDisk) {
+  const auto made = *Create(v1::ROLE_OWNER, "alice");
+  const std::string& id = made.token().id();
+  store_.Stall();
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status refused = book_->Revoke(id).status();
+    EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+    EXPECT_THAT(refused.message(), HasSubstr("revoke it once more"));
+    EXPECT_FALSE(book_->Find(made.text()).ok());
+    EXPECT_TRUE(book_->List().empty());
+  }
+  ASSERT_TRUE(store_.GoOn().ok());
+  EXPECT_TRUE(absl::IsNotFound(book_->Revoke(id).status()));
   Load();
   EXPECT_FALSE(book_->Find(made.text()).ok());
 }

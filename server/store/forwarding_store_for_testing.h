@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "server/store/store.h"
 
@@ -55,11 +57,58 @@ class ForwardingStore : public Store {
   const std::unique_ptr<Store> disk_;
 };
 
-// WriteAndWait succeeds only if another thread can read meanwhile: who writes
-// must hold nothing that readers need.
-class OvertakenStore : public ForwardingStore {
+// A disk that stalls: what is written meanwhile is queued, and who waits for it
+// gives up at once.
+class StallingStore : public ForwardingStore {
  public:
   using ForwardingStore::ForwardingStore;
+  void Stall() {
+    absl::MutexLock lock(&mutex_);
+    stalls_ = true;
+  }
+  // Returns when all that was queued is durable.
+  absl::Status GoOn() {
+    {
+      absl::MutexLock lock(&mutex_);
+      stalls_ = false;
+      for (auto& [writes, done] : queue_) {
+        ForwardingStore::Write(std::move(writes), std::move(done));
+      }
+      queue_.clear();
+    }
+    return ForwardingStore::WriteAndWait(WriteSet(), absl::Minutes(1));
+  }
+
+  void Write(WriteSet writes, Done done) override {
+    absl::MutexLock lock(&mutex_);
+    if (stalls_) {
+      queue_.emplace_back(std::move(writes), std::move(done));
+    } else {
+      ForwardingStore::Write(std::move(writes), std::move(done));
+    }
+  }
+  absl::Status WriteAndWait(WriteSet writes, absl::Duration patience) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stalls_) {
+        queue_.emplace_back(std::move(writes), nullptr);
+        return absl::UnavailableError("the disk stalls");
+      }
+    }
+    return ForwardingStore::WriteAndWait(std::move(writes), patience);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  bool stalls_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::pair<WriteSet, Done>> queue_ ABSL_GUARDED_BY(mutex_);
+};
+
+// WriteAndWait succeeds only if another thread can read meanwhile: who writes
+// must hold nothing that readers need.
+class OvertakenStore : public StallingStore {
+ public:
+  using StallingStore::StallingStore;
   ~OvertakenStore() override {
     for (std::thread& reader : readers_) reader.join();
   }
@@ -74,7 +123,7 @@ class OvertakenStore : public ForwardingStore {
     if (!done->WaitForNotificationWithTimeout(absl::Seconds(5))) {
       return absl::UnavailableError("a reader waits for who writes");
     }
-    return ForwardingStore::WriteAndWait(std::move(writes), patience);
+    return StallingStore::WriteAndWait(std::move(writes), patience);
   }
 
  private:
