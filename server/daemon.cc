@@ -25,7 +25,12 @@ void SaveBuiltInRulesOrSayWhyNot(SetCatalog* sets) {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const Options& options) {
   std::unique_ptr<Daemon> daemon(new Daemon());
-  if (absl::Status s = daemon->Start(options); !s.ok()) return s;
+  if (absl::Status s = daemon->Start(options); !s.ok()) {
+    // While the others are there: what is still queued changes them once it is
+    // durable.
+    if (daemon->store_ != nullptr) daemon->store_->Close();
+    return s;
+  }
   return daemon;
 }
 

@@ -184,14 +184,19 @@ absl::StatusOr<v1::Silence> Silences::AddUntrusted(v1::Silence silence) {
   WriteSet writes;
   writes.Put(Table::kMeta, absl::StrCat(kSilencePrefix, silence.id()),
              silence.SerializeAsString());
-  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  const absl::Status written = store_.WriteAndApply(
+      std::move(writes),
+      [this, silence] {
+        spdlog::info("silence added id={} by={} comment={}", silence.id(),
+                     QuotePrintable(silence.by()),
+                     QuotePrintable(silence.comment()));
+        absl::MutexLock lock(&mutex_);
+        // Known only when it is durable: a silence that people see holds after
+        // a restart.
+        by_id_[silence.id()] = silence;
+      },
+      kPatience);
   if (!written.ok()) return written;
-  spdlog::info("silence added id={} by={} comment={}", silence.id(),
-               QuotePrintable(silence.by()), QuotePrintable(silence.comment()));
-  absl::MutexLock lock(&mutex_);
-  // Known only when it is durable: a silence that people see holds after a
-  // restart.
-  by_id_[silence.id()] = silence;
   return silence;
 }
 
@@ -210,12 +215,17 @@ absl::StatusOr<v1::Silence> Silences::Remove(const std::string& id) {
   }
   WriteSet writes;
   writes.Delete(Table::kMeta, absl::StrCat(kSilencePrefix, id));
-  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  const absl::Status written = store_.WriteAndApply(
+      std::move(writes),
+      [this, id] {
+        spdlog::info("silence removed id={}", id);
+        absl::MutexLock lock(&mutex_);
+        // Until the deletion is durable it covers on, as it would after a
+        // crash.
+        by_id_.erase(id);
+      },
+      kPatience);
   if (!written.ok()) return written;
-  spdlog::info("silence removed id={}", id);
-  absl::MutexLock lock(&mutex_);
-  // Until the deletion is durable it covers on, as it would after a crash.
-  by_id_.erase(id);
   return was;
 }
 

@@ -2,7 +2,11 @@
 // variables and experiment, for a time or until they take it back. A violation
 // that one covers is recorded and found as ever.
 //
-// Threads: safe on any thread. What a call changes is durable when it returns.
+// The store must be closed before the object is destroyed.
+//
+// Threads: safe on any thread. What a call changes is durable when it returns;
+// where the disk is too slow for that, the call returns Unavailable and the
+// change holds once it is durable.
 #ifndef TRAINCHECK_SERVER_FEEDBACK_SILENCES_H_
 #define TRAINCHECK_SERVER_FEEDBACK_SILENCES_H_
 

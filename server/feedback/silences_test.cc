@@ -116,6 +116,25 @@ TEST_F(SilencesTest, AreReadWhileOneIsOnItsWayToDisk) {
   EXPECT_TRUE(silences_->Remove(id).ok());
 }
 
+TEST_F(SilencesTest, AChangeThatTheDiskTakesLateHoldsFromThenOn) {
+  const std::string old = Add(absl::Hours(1));
+  v1::Silence silence;
+  silence.set_experiment("bert");
+  silence.set_comment("known");
+  store_->Stall();
+  EXPECT_TRUE(absl::IsUnavailable(silences_->Remove(old).status()));
+  EXPECT_TRUE(absl::IsUnavailable(silences_->AddUntrusted(silence).status()));
+  ASSERT_EQ(silences_->List().size(), 1u);
+  EXPECT_EQ(silences_->List()[0].id(), old);
+  ASSERT_TRUE(store_->GoOn().ok());
+  // As the next daemon has it.
+  ASSERT_EQ(silences_->List().size(), 1u);
+  EXPECT_EQ(silences_->List()[0].experiment(), "bert");
+  Load();
+  ASSERT_EQ(silences_->List().size(), 1u);
+  EXPECT_EQ(silences_->List()[0].experiment(), "bert");
+}
+
 TEST_F(SilencesTest, ADamagedOneIsNamed) {
   WriteSet writes;
   writes.Put(Table::kMeta, std::string(kSilencePrefix) + "abc", "\xff");

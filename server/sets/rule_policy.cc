@@ -87,14 +87,18 @@ absl::StatusOr<v1::DisabledRule> RulePolicy::Disable(
   WriteSet writes;
   writes.Put(Table::kMeta, absl::StrCat(kDisabledPrefix, id),
              disabled.SerializeAsString());
-  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  const absl::Status written = store_.WriteAndApply(
+      std::move(writes),
+      [this, disabled] {
+        spdlog::info("rule is disabled rule={} reason={}", disabled.rule(),
+                     QuotePrintable(disabled.reason()));
+        // Known only when it is durable, so that a rule that is disabled stays
+        // so after a restart.
+        absl::MutexLock lock(&mutex_);
+        disabled_[disabled.rule()] = disabled;
+      },
+      kPatience);
   if (!written.ok()) return written;
-  spdlog::info("rule is disabled rule={} reason={}", id,
-               QuotePrintable(reason));
-  // Known only when it is durable, so that a rule that is disabled stays so
-  // after a restart.
-  absl::MutexLock lock(&mutex_);
-  disabled_[id] = disabled;
   return disabled;
 }
 
@@ -113,11 +117,15 @@ absl::StatusOr<v1::DisabledRule> RulePolicy::Enable(const std::string& id) {
   }
   WriteSet writes;
   writes.Delete(Table::kMeta, absl::StrCat(kDisabledPrefix, id));
-  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  const absl::Status written = store_.WriteAndApply(
+      std::move(writes),
+      [this, id] {
+        spdlog::info("rule is enabled rule={}", id);
+        absl::MutexLock lock(&mutex_);
+        disabled_.erase(id);
+      },
+      kPatience);
   if (!written.ok()) return written;
-  spdlog::info("rule is enabled rule={}", id);
-  absl::MutexLock lock(&mutex_);
-  disabled_.erase(id);
   return was;
 }
 
@@ -155,16 +163,21 @@ absl::StatusOr<v1::Deployment> RulePolicy::Deploy(
   } else {
     writes.Put(Table::kMeta, key, deployment.SerializeAsString());
   }
-  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
+  const absl::Status written = store_.WriteAndApply(
+      std::move(writes),
+      [this, deployment] {
+        spdlog::info("sets are deployed experiment={} sets={}",
+                     QuotePrintable(deployment.experiment()),
+                     deployment.sets_size());
+        absl::MutexLock lock(&mutex_);
+        if (deployment.sets().empty()) {
+          deployed_.erase(deployment.experiment());
+        } else {
+          deployed_[deployment.experiment()] = deployment;
+        }
+      },
+      kPatience);
   if (!written.ok()) return written;
-  spdlog::info("sets are deployed experiment={} sets={}",
-               QuotePrintable(experiment), sets.size());
-  absl::MutexLock lock(&mutex_);
-  if (sets.empty()) {
-    deployed_.erase(experiment);
-  } else {
-    deployed_[experiment] = deployment;
-  }
   return deployment;
 }
 
@@ -209,18 +222,20 @@ absl::Status RulePolicy::Demote(const std::string& owner,
   WriteSet writes;
   writes.Put(Table::kMeta, absl::StrCat(kDemotedPrefix, owner),
              demoted.SerializeAsString());
-  absl::Status written = store_.WriteAndWait(std::move(writes), kPatience);
-  if (!written.ok()) return written;
-  for (const v1::RuleRecord& rule : demoted.rules()) {
-    spdlog::info(
-        "violations of a rule are advice owner={} rule={} violated={} "
-        "healthy_runs={}",
-        QuotePrintable(owner), rule.rule(), rule.violated_runs(),
-        rule.decided_runs());
-  }
-  absl::MutexLock lock(&mutex_);
-  demoted_[owner] = std::move(demoted);
-  return absl::OkStatus();
+  return store_.WriteAndApply(
+      std::move(writes),
+      [this, owner, demoted] {
+        for (const v1::RuleRecord& rule : demoted.rules()) {
+          spdlog::info(
+              "violations of a rule are advice owner={} rule={} violated={} "
+              "healthy_runs={}",
+              QuotePrintable(owner), rule.rule(), rule.violated_runs(),
+              rule.decided_runs());
+        }
+        absl::MutexLock lock(&mutex_);
+        demoted_[owner] = demoted;
+      },
+      kPatience);
 }
 
 // Called under the registry's lock when a run begins, and by clients that ask

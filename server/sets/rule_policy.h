@@ -2,7 +2,11 @@
 // nowhere, rules that advise an owner's runs because healthy ones broke them,
 // and sets that runs of an experiment are checked against without asking.
 //
-// Threads: safe on any thread. What a call changes is durable when it returns.
+// The store must be closed before the object is destroyed.
+//
+// Threads: safe on any thread. What a call changes is durable when it returns;
+// where the disk is too slow for that, the call returns Unavailable and the
+// change holds once it is durable.
 #ifndef TRAINCHECK_SERVER_SETS_RULE_POLICY_H_
 #define TRAINCHECK_SERVER_SETS_RULE_POLICY_H_
 

@@ -122,6 +122,28 @@ TEST_F(RulePolicyTest, RunsBeginWhileADecisionIsOnItsWayToDisk) {
   EXPECT_TRUE(policy_->Demote("ada", {record}).ok());
 }
 
+TEST_F(RulePolicyTest, ADecisionThatTheDiskTakesLateHoldsFromThenOn) {
+  const std::string a = Save("rules", "a");
+  const std::string b = Save("others", "b");
+  ASSERT_TRUE(policy_->Disable(a, "why").ok());
+  v1::RuleRecord record;
+  record.set_rule(a);
+  store_->Stall();
+  EXPECT_TRUE(absl::IsUnavailable(policy_->Enable(a).status()));
+  EXPECT_TRUE(absl::IsUnavailable(policy_->Disable(b, "why").status()));
+  EXPECT_TRUE(absl::IsUnavailable(policy_->Deploy("r", {"others"}).status()));
+  EXPECT_TRUE(absl::IsUnavailable(policy_->Demote("ada", {record})));
+  const auto selection = [this] {
+    return policy_->SelectionFor("r", "ada", "rules");
+  };
+  EXPECT_EQ(selection(), "rules@1,-" + a);
+  ASSERT_TRUE(store_->GoOn().ok());
+  const std::string late = selection();
+  EXPECT_EQ(late, "rules@1,others@1,-" + b + ",?" + a);
+  Open();
+  EXPECT_EQ(selection(), late);
+}
+
 TEST_F(RulePolicyTest, DisablingNeedsARuleAndAReason) {
   const std::string rule = Save("rules", "a");
   EXPECT_TRUE(absl::IsNotFound(policy_->Disable("none", "why").status()));
