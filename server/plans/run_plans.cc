@@ -108,6 +108,25 @@ absl::StatusOr<std::vector<stored::Plan>> RunPlans::Read(uint64_t run) const {
   return plans;
 }
 
+absl::StatusOr<std::vector<stored::Plan>> RunPlans::ReadWithQueued(
+    uint64_t run) {
+  std::vector<stored::Plan> queued;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto at = queued_.find(run);
+    // Before the store is read: what becomes durable in between is there.
+    if (at != queued_.end()) queued = at->second;
+  }
+  absl::StatusOr<std::vector<stored::Plan>> plans = Read(run);
+  if (!plans.ok()) return plans;
+  for (stored::Plan& plan : queued) {
+    if (plans->empty() || plans->back().version() < plan.version()) {
+      plans->push_back(std::move(plan));
+    }
+  }
+  return plans;
+}
+
 absl::Status RunPlans::Add(const RunView& run,
                            const std::vector<stored::Plan>& before,
                            stored::Plan plan, const nlohmann::json& json) {
@@ -132,14 +151,33 @@ absl::Status RunPlans::Add(const RunView& run,
   WriteSet writes;
   writes.Put(Table::kRuns, PlanKey(run.number, plan.version()),
              plan.SerializeAsString());
-  // Before it is published: a daemon that dies in between has sent nobody a
-  // version that it would give again.
-  absl::Status written = use_.store->WriteAndWait(std::move(writes), kPatience);
-  if (!written.ok()) return written;
-  spdlog::info("plan of a run run={} version={} from_step={} origin=\"{}\"",
-               run.id, plan.version(), plan.from_step(), plan.origin());
-  Publish(run.number, ToChange(plan));
-  return absl::OkStatus();
+  {
+    absl::MutexLock lock(&mutex_);
+    // The next change counts it in, also if nobody waits for it any more.
+    queued_[run.number].push_back(plan);
+  }
+  return use_.store->WriteAndApply(
+      std::move(writes),
+      [this, number = run.number, id = run.id, plan] {
+        OnDurable(number, id, plan);
+      },
+      kPatience);
+}
+
+// Only now is it published: a daemon that dies before has sent nobody a version
+// that it would give again.
+void RunPlans::OnDurable(uint64_t run, const std::string& id,
+                         const stored::Plan& plan) {
+  spdlog::info("plan of a run run={} version={} from_step={} origin=\"{}\"", id,
+               plan.version(), plan.from_step(), plan.origin());
+  {
+    absl::MutexLock lock(&mutex_);
+    // Writes become durable in their order, so it is the first.
+    const auto queued = queued_.find(run);
+    queued->second.erase(queued->second.begin());
+    if (queued->second.empty()) queued_.erase(queued);
+  }
+  Publish(run, ToChange(plan));
 }
 
 // REQUIRES: the change is durable.
@@ -205,7 +243,7 @@ void RunPlans::OnCheckBegins(const RunView& run, const InvariantSet& set) {
   if (run.ended || run.is_reference) return;
   const nlohmann::json json = PlanOf(set.invariants);
   absl::MutexLock lock(&changing_);
-  const auto before = Read(run.number);
+  const auto before = ReadWithQueued(run.number);
   absl::Status status = before.status();
   if (before.ok()) {
     // What somebody asked for stays.
@@ -236,7 +274,7 @@ absl::StatusOr<v1::RunPlan> RunPlans::ChangeUntrusted(const std::string& run,
       return absl::FailedPreconditionError(
           absl::StrCat("run ", run, " has ended: nobody is left to record"));
     }
-    const auto before = Read(view->number);
+    const auto before = ReadWithQueued(view->number);
     if (!before.ok()) return before.status();
     stored::Plan plan;
     plan.set_origin("by hand");
@@ -255,7 +293,7 @@ absl::Status RunPlans::ZoomIn(const std::string& run, stored::Zoom zoom,
   if (absl::IsNotFound(view.status())) return absl::OkStatus();
   if (!view.ok()) return view.status();
   if (view->ended) return absl::OkStatus();
-  const auto before = Read(view->number);
+  const auto before = ReadWithQueued(view->number);
   if (!before.ok()) return before.status();
   // Without a plan of the daemon's the ranks record by another one, which
   // nobody here knows and which must not be replaced.

@@ -3,10 +3,13 @@
 // when its check begins; somebody may give it another one by hand.
 //
 // Each version is stored before anybody hears of it, so that after a restart
-// the same number still means the same plan.
+// the same number still means the same plan. If the disk takes it only after
+// its change was answered with Unavailable, it is heard of then.
+//
+// The store must be closed before the object is destroyed.
 //
 // Threads: safe on any thread. Listeners are called without the lock, on the
-// thread that subscribes or that changes the plan.
+// thread that subscribes or on the store's commit thread, and must be short.
 #ifndef TRAINCHECK_SERVER_PLANS_RUN_PLANS_H_
 #define TRAINCHECK_SERVER_PLANS_RUN_PLANS_H_
 
@@ -100,11 +103,16 @@ class RunPlans {
     v1::PlanChange newest;
   };
 
-  // All versions, ascending.
+  // All versions that the store has, ascending.
   absl::StatusOr<std::vector<stored::Plan>> Read(uint64_t run) const;
+  // The same, and behind them those that it is to have.
+  absl::StatusOr<std::vector<stored::Plan>> ReadWithQueued(uint64_t run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(changing_);
+  // `before`: what ReadWithQueued gave.
   absl::Status Add(const RunView& run, const std::vector<stored::Plan>& before,
                    stored::Plan plan, const nlohmann::json& json)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(changing_);
+  void OnDurable(uint64_t run, const std::string& id, const stored::Plan& plan);
   void Publish(uint64_t run, const v1::PlanChange& change);
   void Unsubscribe(uint64_t run, uint64_t number);
 
@@ -112,6 +120,8 @@ class RunPlans {
   absl::Mutex changing_;  // one change at a time, for the numbers
   absl::Mutex mutex_;
   std::map<uint64_t, Channel> channels_ ABSL_GUARDED_BY(mutex_);  // by run
+  // On their way to the store, by run, ascending.
+  std::map<uint64_t, std::vector<stored::Plan>> queued_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_listener_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 

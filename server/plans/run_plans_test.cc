@@ -6,6 +6,7 @@
 #include "invariants/rules/capture_plan.h"
 #include "invariants/sets/invariant_for_testing.h"
 #include "server/runs/registry_for_testing.h"
+#include "server/store/forwarding_store_for_testing.h"
 #include "server/store/run_range.h"
 
 namespace traincheck::server {
@@ -111,6 +112,31 @@ TEST_F(RunPlansTest, AfterARestartANumberMeansTheSamePlan) {
   EXPECT_EQ(plans_->Show("run")->SerializeAsString(), before);
   ASSERT_TRUE(plans_->ChangeUntrusted("run", kByHand).ok());
   EXPECT_EQ(heard.back().version(), 2u);
+}
+
+TEST_F(RunPlansTest, AChangeThatTheDiskTakesLateIsHeardOfThen) {
+  Open(1);
+  BeginCheck(SetAbout("f"));
+  auto stalling = std::make_unique<StallingStore>(std::move(store_));
+  StallingStore* const disk = stalling.get();
+  store_ = std::move(stalling);
+  Renew();
+  std::vector<v1::PlanChange> heard;
+  const auto listening = Listen(&heard);
+  ASSERT_EQ(heard.size(), 1u);
+  disk->Stall();
+  for (int i = 0; i < 2; ++i) {
+    const auto late = plans_->ChangeUntrusted("run", kByHand);
+    EXPECT_TRUE(absl::IsUnavailable(late.status())) << late.status();
+  }
+  // What somebody asked for stays, also on its way.
+  BeginCheck(SetAbout("g"));
+  EXPECT_EQ(heard.size(), 1u);
+  ASSERT_TRUE(disk->GoOn().ok());
+  ASSERT_EQ(heard.size(), 3u);
+  EXPECT_EQ(heard[1].version(), 2u);
+  EXPECT_EQ(heard[2].version(), 3u);
+  EXPECT_EQ(plans_->Show("run")->versions_size(), 3);
 }
 
 TEST_F(RunPlansTest, AnotherSetBringsAnotherPlanUnlessSomebodyAskedForOne) {
