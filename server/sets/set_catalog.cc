@@ -139,14 +139,20 @@ absl::StatusOr<v1::SetSummary> SetCatalog::Save(InvariantSet set,
              stored.SerializeAsString());
   // Before the write: what a job notes about its set becomes durable with it.
   if (companion) companion(summary, &writes);
-  absl::Status written = Write(
+  // Also if nobody waits for it to the end: the next version has another
+  // number.
+  given_[set.name] = set.version;
+  const absl::Status written = store_.WriteAndApply(
       std::move(writes),
       // On the commit thread and with a share of the index: the write may
       // become durable after the wait for it was given up.
-      [index = index_, summary = stored.summary()] { index->Add(summary); });
+      [index = index_, summary = stored.summary(), observer = observer_] {
+        index->Add(summary);
+        // Behind the write, so that a check that is woken by it finds the set.
+        if (observer) observer(summary.name());
+      },
+      kPatience);
   if (!written.ok()) return written;
-  // Behind the write, so that a check that is woken by it finds the set.
-  if (observer_) observer_(summary.name());
   return summary;
 }
 
@@ -194,21 +200,14 @@ absl::StatusOr<std::vector<uint32_t>> SetCatalog::Delete(
   // In the same write: a number that was given names the same rules for ever.
   writes.Put(Table::kMeta, absl::StrCat(kLastVersionPrefix, ref->name),
              absl::StrCat(*last));
-  absl::Status written =
-      Write(std::move(writes),
-            [index = index_, name = ref->name, versions = *versions] {
-              for (const uint32_t version : versions) {
-                index->Remove(name, version);
-              }
-            });
+  const absl::Status written = store_.WriteAndApply(
+      std::move(writes),
+      [index = index_, name = ref->name, versions = *versions] {
+        for (const uint32_t version : versions) index->Remove(name, version);
+      },
+      kPatience);
   if (!written.ok()) return written;
   return versions;
-}
-
-absl::Status SetCatalog::Write(WriteSet writes, Store::Done done) {
-  store_.Write(std::move(writes), std::move(done));
-  // Behind it: also if this takes too long, the set is known once it is there.
-  return store_.WriteAndWait(WriteSet(), kPatience);
 }
 
 // The index in memory answers, since this is asked under the registry's lock
@@ -231,8 +230,9 @@ absl::StatusOr<uint32_t> SetCatalog::LastVersion(
     return absl::DataLossError(absl::StrCat("the stored version number of set ",
                                             name, " does not parse"));
   }
-  // The newest one may be deleted: its number was noted with that.
-  return std::max(there, deleted);
+  const auto given = given_.find(name);
+  // The newest one may be deleted, with its number noted, or not be there yet.
+  return std::max({there, deleted, given == given_.end() ? 0 : given->second});
 }
 
 absl::StatusOr<v1::SetDetail> SetCatalog::Find(const std::string& set,

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,8 +43,10 @@ class SetCatalog {
   SetCatalog(const SetCatalog&) = delete;
   SetCatalog& operator=(const SetCatalog&) = delete;
 
-  // Called with the name of each set that has become durable, on the thread
-  // that saved it. It must not save. REQUIRES: nothing was saved yet.
+  // Called with the name of each set that has become durable, also if its Save
+  // was answered with Unavailable before. On the store's commit thread: it must
+  // be short and must not save. REQUIRES: nothing was saved yet; the store is
+  // closed before what it calls is destroyed.
   using Observer = std::function<void(const std::string& name)>;
   void SetObserver(Observer observer) { observer_ = std::move(observer); }
 
@@ -106,15 +109,17 @@ class SetCatalog {
   absl::StatusOr<std::optional<std::string>> OwnerOf(
       const std::string& name) const;
   // The last number that was given; 0: none.
-  absl::StatusOr<uint32_t> LastVersion(const std::string& name) const;
-  // Queues the writes and waits; `done` is called once they are durable.
-  absl::Status Write(WriteSet writes, Store::Done done);
+  absl::StatusOr<uint32_t> LastVersion(const std::string& name) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(saving_);
 
   Store& store_;
   // Shared with writes that are not durable yet.
   const std::shared_ptr<SetIndex> index_;
   Observer observer_;
   absl::Mutex saving_;  // one Save at a time, for the version numbers
+  // The last number that Save has given, by name: it may be on its way to the
+  // store.
+  std::map<std::string, uint32_t> given_ ABSL_GUARDED_BY(saving_);
 };
 
 }  // namespace traincheck::server

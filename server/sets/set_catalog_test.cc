@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "server/store/forwarding_store_for_testing.h"
 #include "server/store/rocksdb_store.h"
 
 namespace traincheck::server {
@@ -48,6 +49,29 @@ TEST_F(SetCatalogTest, SavingAgainMakesTheNextVersionAndKeepsTheOld) {
   EXPECT_EQ(list[0].name(), "rules");
   EXPECT_EQ(list[0].version(), 2u);
   EXPECT_EQ(list[1].name(), "rules-b");
+}
+
+TEST_F(SetCatalogTest, ASetThatTheDiskTakesLateIsThereFromThenOn) {
+  auto stalling = std::make_unique<StallingStore>(std::move(store_));
+  StallingStore* const disk = stalling.get();
+  store_ = std::move(stalling);
+  catalog_ = std::make_unique<SetCatalog>(store_.get());
+  std::vector<std::string> heard;
+  catalog_->SetObserver([&](const std::string& set) { heard.push_back(set); });
+  disk->Stall();
+  for (const char* run : {"run-1", "run-2"}) {
+    InvariantSet set;
+    set.name = "rules";
+    set.runs = {run};
+    EXPECT_TRUE(absl::IsUnavailable(catalog_->Save(set).status()));
+  }
+  EXPECT_THAT(heard, testing::IsEmpty());
+  ASSERT_TRUE(disk->GoOn().ok());
+  // Who waits for the set hears of it, and each version is there.
+  EXPECT_THAT(heard, ElementsAre("rules", "rules"));
+  EXPECT_THAT(catalog_->Load("rules@1")->runs, ElementsAre("run-1"));
+  EXPECT_THAT(catalog_->Load("rules@2")->runs, ElementsAre("run-2"));
+  EXPECT_EQ(catalog_->NewestVersion("rules"), 2u);
 }
 
 TEST_F(SetCatalogTest, ASetIsWrittenByItsOwnerAndByAdministrators) {
