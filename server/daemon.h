@@ -86,7 +86,7 @@ class Daemon {
   Marks& marks() { return *marks_; }
   Silences& silences() { return *silences_; }
   const ViolationView& violations() const { return *violations_; }
-  const RuleReview& review() const { return *review_; }
+  RuleReview& review() { return *review_; }
   const AlertCaller& caller() const { return *caller_; }
   const StoredChecks& stored_checks() const { return *stored_checks_; }
   const DaemonMetrics& metrics() const { return *metrics_; }

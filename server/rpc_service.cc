@@ -80,6 +80,7 @@ void RpcServer::Stop(absl::Duration patience) {
   // and watchers that never end by themselves.
   services_.ingest->Stop();
   services_.control->Stop();
+  services_.feedback->Stop();
   services_.comparison->Stop();
   services_.zoom->Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + patience));

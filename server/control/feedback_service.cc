@@ -37,15 +37,24 @@ absl::StatusOr<v1::MarkViolationReply> FeedbackService::Mark(
   return marked;
 }
 
-// Goes over all runs of the owner, on the thread of the call that has marked
-// something: the client waits for it.
+// Goes over the newest runs of the owner, on the thread of the call that has
+// marked something: the client waits for it.
 void FeedbackService::DemoteAnew(const std::string& run) {
   const std::string owner = use_.registry->OwnerOf(run).value_or("");
+  const uint64_t mark = ++marks_;
+  absl::MutexLock lock(&reviewing_);
+  // A review that began since has seen the mark. So however many are set at
+  // once, each waits for two reviews of an owner at most.
+  if (reviewed_[owner] >= mark) return;
+  const uint64_t seen = marks_;
   const absl::StatusOr<std::vector<v1::RuleRecord>> broken =
       use_.review->BrokenInHealthyRuns(owner);
   const absl::Status demoted =
       broken.ok() ? use_.policy->Demote(owner, *broken) : broken.status();
-  if (demoted.ok()) return;
+  if (demoted.ok()) {
+    reviewed_[owner] = seen;
+    return;
+  }
   // The mark is stored, and the next one tries again.
   spdlog::error("rules are not demoted run={} error={}", run,
                 QuotePrintable(std::string(demoted.message())));

@@ -5,6 +5,15 @@
 #ifndef TRAINCHECK_SERVER_CONTROL_FEEDBACK_SERVICE_H_
 #define TRAINCHECK_SERVER_CONTROL_FEEDBACK_SERVICE_H_
 
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "proto/traincheck/v1/feedback.grpc.pb.h"
 #include "server/access/gate_service.h"
 #include "server/access/sight.h"
@@ -28,7 +37,7 @@ class FeedbackService final : public v1::Feedback::Service {
     const ViolationView* violations;
     Marks* marks;
     Silences* silences;
-    const RuleReview* review;
+    RuleReview* review;
     RulePolicy* policy;
     const AlertCaller* caller;
     const Gate* gate;
@@ -36,6 +45,9 @@ class FeedbackService final : public v1::Feedback::Service {
 
   explicit FeedbackService(const Dependencies& dependencies)
       : use_(dependencies) {}
+
+  // Ends calls that read for long.
+  void Stop() { use_.review->Stop(); }
 
   grpc::Status MarkViolation(grpc::ServerContext* context,
                              const v1::MarkViolationRequest* request,
@@ -71,7 +83,7 @@ class FeedbackService final : public v1::Feedback::Service {
   absl::StatusOr<v1::RuleRecord> RecordFor(const std::string& violation,
                                            Sight sight) const;
   // What the marks of the owner of `run` say against rules by now holds for the
-  // owner's next runs.
+  // owner's next runs. One review at a time.
   void DemoteAnew(const std::string& run);
   absl::StatusOr<std::vector<v1::Mark>> MarksOf(const std::string& run,
                                                 Sight sight) const;
@@ -80,6 +92,10 @@ class FeedbackService final : public v1::Feedback::Service {
 
   const Dependencies use_;
   CallLimit lists_{"calls that list", kMaxListCalls};
+  std::atomic<uint64_t> marks_ = 0;  // since the start
+  absl::Mutex reviewing_;
+  // By owner: `marks_` as the last review that succeeded found it.
+  std::map<std::string, uint64_t> reviewed_ ABSL_GUARDED_BY(reviewing_);
 };
 
 }  // namespace traincheck::server

@@ -66,9 +66,11 @@ bool ComesBefore(const v1::RuleRecord& a, const v1::RuleRecord& b) {
 }
 
 // Exactly this owner's, not all that the owner may see: what breaks a rule in
-// the scripts of others says nothing of these.
-RunQuery RunsOf(const std::string& owner) {
+// the scripts of others says nothing of these. The newest ones, since somebody
+// waits for the answer.
+RunQuery NewestRunsOf(const std::string& owner) {
   RunQuery query;
+  query.newest = kMaxRunsOfRecord;
   query.sees = [owner](const std::string& whose) { return whose == owner; };
   return query;
 }
@@ -175,6 +177,7 @@ absl::StatusOr<RuleReview::Ledger> RuleReview::Read(
   const auto ids = use_.registry->Find(query);
   if (!ids.ok()) return ids.status();
   for (const std::string& id : *ids) {
+    if (stopping_) return absl::CancelledError("the daemon stops");
     // The record is shown beside a violation of this run: the run itself must
     // not speak for or against the rule.
     if (id == left_out) continue;
@@ -195,7 +198,7 @@ absl::StatusOr<RuleReview::Ledger> RuleReview::Read(
 
 absl::StatusOr<std::vector<v1::RuleRecord>> RuleReview::BrokenInHealthyRuns(
     const std::string& owner) const {
-  absl::StatusOr<Ledger> ledger = Read(RunsOf(owner));
+  absl::StatusOr<Ledger> ledger = Read(NewestRunsOf(owner));
   if (!ledger.ok()) return ledger.status();
   std::vector<v1::RuleRecord> broken;
   for (auto& [id, record] : ledger->rules) {
@@ -209,9 +212,7 @@ absl::StatusOr<std::vector<v1::RuleRecord>> RuleReview::BrokenInHealthyRuns(
 // believe it.
 absl::StatusOr<v1::RuleRecord> RuleReview::RecordOf(
     const v1::Violation& violation, const std::string& owner) const {
-  RunQuery query = RunsOf(owner);
-  query.newest = kMaxRunsOfRecord;
-  absl::StatusOr<Ledger> ledger = Read(query, violation.run());
+  absl::StatusOr<Ledger> ledger = Read(NewestRunsOf(owner), violation.run());
   if (!ledger.ok()) return ledger.status();
   const std::string& rule = violation.invariant_id();
   // A rule that no other run violates is not in the ledger: its record is then

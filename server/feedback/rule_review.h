@@ -5,6 +5,7 @@
 #ifndef TRAINCHECK_SERVER_FEEDBACK_RULE_REVIEW_H_
 #define TRAINCHECK_SERVER_FEEDBACK_RULE_REVIEW_H_
 
+#include <atomic>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,7 +26,7 @@ namespace traincheck::server {
 // decided it.
 inline constexpr double kMaxHealthyShare = 0.05;
 
-// A violation that is shown waits for no more of them.
+// A violation that is shown, or marked, waits for no more of them.
 inline constexpr size_t kMaxRunsOfRecord = 500;
 
 // Which runs are healthy, as Review judges it.
@@ -49,8 +50,13 @@ class RuleReview {
 
   explicit RuleReview(const Dependencies& dependencies) : use_(dependencies) {}
 
-  // Rules that were violated in more than kMaxHealthyShare of the healthy runs
-  // of `owner` that decided them, those with most against them first. DataLoss.
+  // From now on each call below, also one at work, ends with Cancelled: the
+  // daemon stops, and they read for long.
+  void Stop() { stopping_ = true; }
+
+  // Rules that were violated in more than kMaxHealthyShare of the healthy runs,
+  // among the newest kMaxRunsOfRecord of `owner`, that decided them, those with
+  // most against them first. DataLoss.
   [[nodiscard]] absl::StatusOr<std::vector<v1::RuleRecord>> BrokenInHealthyRuns(
       const std::string& owner) const;
 
@@ -77,6 +83,7 @@ class RuleReview {
   absl::StatusOr<std::optional<Rules>> DecidedIn(const std::string& run) const;
 
   const Dependencies use_;
+  std::atomic<bool> stopping_ = false;
 };
 
 }  // namespace traincheck::server

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -35,6 +36,13 @@ class RefusingStore : public ForwardingStore {
   // goes on leaves them.
   void RefuseNext(int writes) { refuse_ = writes; }
   int still_to_refuse() const { return refuse_; }
+  uint64_t reads() const { return reads_; }
+
+  absl::StatusOr<std::optional<std::string>> Get(
+      Table table, const std::string& key) const override {
+    ++reads_;
+    return ForwardingStore::Get(table, key);
+  }
 
   absl::Status WriteAndWait(WriteSet writes, absl::Duration patience) override {
     if (refuse_ > 0) {
@@ -47,6 +55,7 @@ class RefusingStore : public ForwardingStore {
 
  private:
   std::atomic<int> refuse_ = 0;
+  mutable std::atomic<uint64_t> reads_ = 0;
 };
 
 class ShownViolationsTest : public testing::Test {
