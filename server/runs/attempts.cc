@@ -1,6 +1,7 @@
 #include "server/runs/attempts.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace traincheck::server {
@@ -64,31 +65,26 @@ bool EndedBeforeStartOf(const stored::Process& process,
           process.process_started_unix_ns() >= other.ended_unix_ns());
 }
 
-// A script that a training process starts runs beside its parent and does not
-// follow it.
-bool IsChildOfAny(const RunState& run, const stored::Process& process) {
-  return std::any_of(run.processes.begin(), run.processes.end(),
-                     [&](const auto& entry) {
-                       return IsChildOf(process, entry.second.books);
-                     });
-}
-
-// Is the attempt over, as far as `process` is concerned, which no nonce places?
-// Those without a group make an attempt of their own only behind all those
-// before.
-bool IsOver(const RunState& run, uint32_t attempt,
-            const stored::Process& process) {
-  bool any = false;
-  bool all_ended_before = true;
-  for (const auto& [number, entry] : run.processes) {
-    const stored::Process& other = entry.books;
+// The attempts that are over, as far as `process` is concerned, which no nonce
+// places. Those without a group make an attempt of their own only behind all
+// those before.
+std::set<uint32_t> AttemptsThatAreOver(const RunState& run,
+                                       const stored::Process& process) {
+  struct Attempt {
+    bool all_ended_before = true;
+    bool replaced = false;
+  };
+  std::map<uint32_t, Attempt> attempts;
+  bool is_child = false;
+  ForEachProcess(run, [&](const stored::Process& other) {
+    is_child |= IsChildOf(process, other);
     // Numbers ascend as processes come. Those that came later look at this one,
     // so that it does not move because of them.
-    const bool comparable = number < process.number() &&
-                            other.attempt() == attempt && IsPlaced(other) &&
+    const bool comparable = other.number() < process.number() &&
+                            IsPlaced(other) &&
                             HasGroup(other) == HasGroup(process);
-    if (!comparable) continue;
-    any = true;
+    if (!comparable) return;
+    Attempt& attempt = attempts[other.attempt()];
     bool ended_before = EndedBefore(other, process);
     if (!HasGroup(process)) {
       // A relay that comes back finds its process in its attempt all the same.
@@ -99,16 +95,22 @@ bool IsOver(const RunState& run, uint32_t attempt,
       // The place was held by a process that is gone, or the world had another
       // size: this is another start, whatever the other ranks of the attempt
       // do.
-      return true;
+      attempt.replaced = true;
     } else {
       ended_before = EndedBeforeStartOf(process, other);
     }
-    all_ended_before &= ended_before;
+    attempt.all_ended_before &= ended_before;
+  });
+  // A script that a process of the run has started runs beside its parent and
+  // does not follow it, even if its parent has ended since.
+  const bool may_follow = HasGroup(process) || !is_child;
+  std::set<uint32_t> over;
+  for (const auto& [number, attempt] : attempts) {
+    if (attempt.replaced || (attempt.all_ended_before && may_follow)) {
+      over.insert(number);
+    }
   }
-  // A script that a process of the run has started makes no attempt of its own,
-  // even if its parent has ended since.
-  return any && all_ended_before &&
-         (HasGroup(process) || !IsChildOfAny(run, process));
+  return over;
 }
 
 // Does the other belong to the start that the nonce of `process` names?
@@ -117,35 +119,34 @@ bool IsOfStart(const stored::Process& other, const stored::Process& process) {
          other.has_rank() && other.start() == process.start();
 }
 
-// Is the attempt another start's? A process of the same start in the same place
-// is of another: the ranks of two starts were given one store, with the nonce
-// of the first in it. One without a nonce may still learn it.
-bool IsTaken(const RunState& run, uint32_t attempt,
-             const stored::Process& process) {
-  for (const auto& [number, entry] : run.processes) {
-    const stored::Process& other = entry.books;
-    if (number == process.number() || other.attempt() != attempt ||
-        !IsPlaced(other) || !HasGroup(other)) {
-      continue;
+// The attempts that are another start's. A process of the same start in the
+// same place is of another: the ranks of two starts were given one store, with
+// the nonce of the first in it. One without a nonce may still learn it.
+std::set<uint32_t> TakenAttempts(const RunState& run,
+                                 const stored::Process& process) {
+  std::set<uint32_t> taken;
+  ForEachProcess(run, [&](const stored::Process& other) {
+    if (other.number() == process.number() || !IsPlaced(other) ||
+        !HasGroup(other)) {
+      return;
     }
     const bool another = other.start() != process.start();
-    if (another && (!other.start().empty() || EndedBefore(other, process))) {
-      return true;
+    if ((another && (!other.start().empty() || EndedBefore(other, process))) ||
+        other.rank() == process.rank()) {
+      taken.insert(other.attempt());
     }
-    if (other.rank() == process.rank()) return true;
-  }
-  return false;
+  });
+  return taken;
 }
 
 uint32_t AttemptOfStart(const RunState& run, const stored::Process& process) {
   std::set<uint32_t> attempts;
   std::set<uint32_t> held;
-  for (const auto& [number, entry] : run.processes) {
-    const stored::Process& other = entry.books;
-    if (!IsOfStart(other, process)) continue;
+  ForEachProcess(run, [&](const stored::Process& other) {
+    if (!IsOfStart(other, process)) return;
     attempts.insert(other.attempt());
     if (other.rank() == process.rank()) held.insert(other.attempt());
-  }
+  });
   // The start's own attempt, unless this place is held there: then two starts
   // have one nonce, and this is the second one.
   for (const uint32_t attempt : attempts) {
@@ -153,8 +154,9 @@ uint32_t AttemptOfStart(const RunState& run, const stored::Process& process) {
   }
   // This is the first rank of its start, or a second start with the nonce of
   // another. The search ends, since an attempt that nobody is in is not taken.
+  const std::set<uint32_t> taken = TakenAttempts(run, process);
   uint32_t attempt = process.announced_attempt();
-  while (IsTaken(run, attempt, process)) ++attempt;
+  while (taken.contains(attempt)) ++attempt;
   return attempt;
 }
 
@@ -166,9 +168,10 @@ uint32_t FittingAttempt(const RunState& run, const stored::Process& process) {
   if (HasGroup(process) && !process.start().empty()) {
     return AttemptOfStart(run, process);
   }
+  const std::set<uint32_t> over = AttemptsThatAreOver(run, process);
   uint32_t attempt = process.attempt();
   // Comes to an end: an attempt that nobody is in is not over.
-  while (IsOver(run, attempt, process)) ++attempt;
+  while (over.contains(attempt)) ++attempt;
   return attempt;
 }
 

@@ -30,6 +30,36 @@ TEST_F(AttemptsTest, AScriptStartedAgainIsTheNextAttempt) {
   EXPECT_EQ(Attempt(1), 1u);
 }
 
+// Passes over all processes take the registry's lock with them, so there are as
+// few with many attempts as with two.
+TEST_F(AttemptsTest, ALaterStartTakesNoMorePassesThanTheSecond) {
+  const auto passes_of = [this](uint32_t pid, int32_t world,
+                                const std::string& start) {
+    const StreamId stream = Open(pid);
+    const uint64_t before = passes_over_processes;
+    AddPlace(stream, 0, world, start);
+    const uint64_t passes = passes_over_processes - before;
+    End(stream, v1::END_KIND_DIED);
+    return passes;
+  };
+  uint32_t pid = 1;
+  for (const int32_t world : {1, 2}) {
+    for (const bool nonces : {false, true}) {
+      const std::string nonce = nonces ? "nonce-" : "";
+      passes_of(pid++, world, nonces ? nonce + "a" : "");
+      const uint64_t second =
+          passes_of(pid++, world, nonces ? nonce + "b" : "");
+      for (int i = 0; i < 25; ++i) {
+        EXPECT_EQ(
+            passes_of(pid, world, nonces ? nonce + std::to_string(pid) : ""),
+            second);
+        ++pid;
+      }
+    }
+  }
+  EXPECT_GE(Run().attempts(), 50u);
+}
+
 TEST_F(AttemptsTest, AllRanksOfASecondStartMeetInOneAttempt) {
   for (uint32_t start = 0; start < 3; ++start) {
     const StreamId a = Open(10 * start + 1);

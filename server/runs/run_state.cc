@@ -1,6 +1,7 @@
 #include "server/runs/run_state.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -12,39 +13,40 @@ namespace {
 // More than anybody reads.
 constexpr size_t kMaxMissingRanks = 256;
 
-// World size of an attempt; 0: not known.
-int32_t World(const RunState& run, uint32_t attempt) {
-  int32_t world = 0;
-  for (const auto& [number, process] : run.processes) {
-    if (process.books.attempt() == attempt && IsMain(process.books)) {
-      world = std::max(world, process.books.world());
-    }
-  }
-  return world;
-}
+// What is known of the ranks of one attempt.
+struct Ranks {
+  int32_t world = 0;  // 0: not known
+  // That have announced themselves. Several processes may hold one place, one
+  // after the other, so this is a set.
+  std::set<int32_t> there;
+  // Processes that took no rank. One of them may be a rank that is missing,
+  // with its record of the place not there yet; a worker never is.
+  size_t others = 0;
+};
 
-// Ranks that have announced themselves. Several processes may hold one place,
-// one after the other, so this is a set.
-std::set<int32_t> RanksOf(const RunState& run, uint32_t attempt) {
-  std::set<int32_t> ranks;
-  for (const auto& [number, process] : run.processes) {
-    const stored::Process& books = process.books;
-    if (books.attempt() == attempt && IsMain(books) && books.has_rank()) {
-      ranks.insert(books.rank());
-    }
-  }
-  return ranks;
+std::map<uint32_t, Ranks> RanksByAttempt(const RunState& run) {
+  std::map<uint32_t, Ranks> attempts;
+  ForEachProcess(run, [&](const stored::Process& books) {
+    Ranks& ranks = attempts[books.attempt()];
+    ranks.others +=
+        !books.has_rank() && books.kind() != v1::PROCESS_KIND_WORKER;
+    if (!IsMain(books)) return;
+    ranks.world = std::max(ranks.world, books.world());
+    if (books.has_rank()) ranks.there.insert(books.rank());
+  });
+  return attempts;
 }
 
 // Is nobody else to be expected in the newest attempt? Decides whether a run
 // ends at once or after the grace period (EndTime).
 bool AllRanksCame(const RunState& run) {
-  const uint32_t attempt = LastAttempt(run);
-  const int32_t world = World(run, attempt);
+  const std::map<uint32_t, Ranks> attempts = RanksByAttempt(run);
+  if (attempts.empty()) return false;
+  const Ranks& newest = attempts.rbegin()->second;
   // Without a size of the world nobody knows who is still to come: then the
   // grace period decides.
-  return world > 0 &&
-         RanksOf(run, attempt).size() == static_cast<size_t>(world);
+  return newest.world > 0 &&
+         newest.there.size() == static_cast<size_t>(newest.world);
 }
 
 // What `runs list` shows. The newest attempt decides, as for verdicts.
@@ -78,44 +80,27 @@ void AddSteps(const stored::Process& process, v1::Run* api) {
 
 // People who look for a rank that never came need two things: whether it may
 // still come, and whether a process is there that has not said its rank yet.
-std::string MissingReason(const RunState& run, uint32_t attempt) {
-  size_t others = 0;
-  for (const auto& [number, process] : run.processes) {
-    const stored::Process& books = process.books;
-    // One of these may be the rank that is missing, with its record of the
-    // place not there yet; a worker never is.
-    others += books.attempt() == attempt && !books.has_rank() &&
-              books.kind() != v1::PROCESS_KIND_WORKER;
-  }
+std::string MissingReason(bool may_come, const Ranks& ranks) {
   std::string reason = "no process announced this rank";
-  if (run.run.ended_unix_ns() == 0 && attempt == LastAttempt(run)) {
-    absl::StrAppend(&reason, " yet");
-  }
-  if (others > 0) {
-    absl::StrAppend(&reason, "; processes that took no rank: ", others);
+  if (may_come) absl::StrAppend(&reason, " yet");
+  if (ranks.others > 0) {
+    absl::StrAppend(&reason, "; processes that took no rank: ", ranks.others);
   }
   return reason;
 }
 
-void AddMissingRanks(const RunState& run, v1::Run* api) {
-  std::set<uint32_t> attempts;
-  for (const auto& [number, process] : run.processes) {
-    attempts.insert(process.books.attempt());
-  }
-  for (const uint32_t attempt : attempts) {
-    const std::set<int32_t> ranks = RanksOf(run, attempt);
-    const int32_t world = World(run, attempt);
-    std::string reason;
-    for (int32_t rank = 0; rank < world; ++rank) {
+void AddMissingRanks(const RunState& run,
+                     const std::map<uint32_t, Ranks>& attempts, v1::Run* api) {
+  for (const auto& [attempt, ranks] : attempts) {
+    const bool may_come =
+        run.run.ended_unix_ns() == 0 && attempt == attempts.rbegin()->first;
+    for (int32_t rank = 0; rank < ranks.world; ++rank) {
       if (static_cast<size_t>(api->missing_size()) == kMaxMissingRanks) return;
-      if (ranks.count(rank) > 0) continue;
-      // Once for an attempt, and where a rank is missing: it goes over all
-      // processes.
-      if (reason.empty()) reason = MissingReason(run, attempt);
+      if (ranks.there.count(rank) > 0) continue;
       v1::MissingRank* missing = api->add_missing();
       missing->set_attempt(attempt);
       missing->set_rank(rank);
-      missing->set_reason(reason);
+      missing->set_reason(MissingReason(may_come, ranks));
     }
   }
 }
@@ -131,9 +116,9 @@ std::string IdentityKey(const std::string& host, const std::string& boot_id,
 // Goes over all processes; callers that need it for each of them ask once.
 uint32_t LastAttempt(const RunState& run) {
   uint32_t attempt = 0;
-  for (const auto& [number, process] : run.processes) {
-    attempt = std::max(attempt, process.books.attempt());
-  }
+  ForEachProcess(run, [&](const stored::Process& books) {
+    attempt = std::max(attempt, books.attempt());
+  });
   return attempt;
 }
 
@@ -278,16 +263,15 @@ v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after) {
   api.set_status(StatusOf(run));
   api.set_started_unix_ns(run.run.started_unix_ns());
   api.set_ended_unix_ns(run.run.ended_unix_ns());
-  const uint32_t last = LastAttempt(run);
-  api.set_world(World(run, last));
+  const std::map<uint32_t, Ranks> attempts = RanksByAttempt(run);
+  const uint32_t last = attempts.empty() ? 0 : attempts.rbegin()->first;
+  api.set_world(attempts.empty() ? 0 : attempts.rbegin()->second.world);
   api.set_kept(run.run.kept());
   api.set_records_deleted_unix_ns(run.run.records_deleted_unix_ns());
   api.set_check_set(run.run.check_set());
-  std::set<uint32_t> attempts;
   for (const auto& [number, process] : run.processes) {
     v1::Process shown = ToApi(process.books, now, lost_after);
     shown.set_reason(ReasonOf(process.books, last, now, lost_after));
-    attempts.insert(shown.attempt());
     AddSteps(process.books, &api);
     api.set_records(api.records() + shown.records());
     api.set_dropped(api.dropped() + shown.dropped());
@@ -300,7 +284,7 @@ v1::Run ToApi(const RunState& run, absl::Time now, absl::Duration lost_after) {
     *api.add_processes() = std::move(shown);
   }
   api.set_attempts(attempts.size());
-  AddMissingRanks(run, &api);
+  AddMissingRanks(run, attempts, &api);
   return api;
 }
 

@@ -69,6 +69,16 @@ struct RunState {
   std::map<std::string, uint32_t> by_identity;
 };
 
+// Goes over all processes of the run. There may be tens of thousands, so
+// nothing does that for each process or attempt: tests count such passes, of
+// their thread.
+inline thread_local uint64_t passes_over_processes = 0;
+template <typename Visitor>
+void ForEachProcess(const RunState& run, const Visitor& visit) {
+  ++passes_over_processes;
+  for (const auto& [number, process] : run.processes) visit(process.books);
+}
+
 uint32_t LastAttempt(const RunState& run);
 
 // StateReason of a process of a run whose last attempt is `last_attempt`.
