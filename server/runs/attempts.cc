@@ -175,26 +175,42 @@ uint32_t FittingAttempt(const RunState& run, const stored::Process& process) {
   return attempt;
 }
 
-bool IsSuperseded(const RunState& run, const stored::Process& process) {
-  // Workers of loaders hold no place that a later start could take: they go
-  // with the rank that made them.
-  const ProcessEntry* owner = IsMain(process) ? nullptr : run.OwnerOf(process);
-  if (owner != nullptr && owner->books.number() != process.number() &&
-      owner->books.state() == stored::STATE_SUPERSEDED) {
+Starts NewestStarts(const RunState& run) {
+  Starts starts;
+  const auto raise = [](uint32_t attempt, uint32_t* newest) {
+    *newest = std::max(*newest, attempt);
+  };
+  ForEachProcess(run, [&](const stored::Process& process) {
+    raise(process.attempt(), &starts.last_attempt);
+    if (!IsPlaced(process)) return;
+    raise(process.attempt(), &starts.by_rank[process.rank()]);
+    raise(process.attempt(), &starts.by_world[process.world()]);
+  });
+  return starts;
+}
+
+bool IsSuperseded(const RunState& run, const Starts& newest,
+                  const stored::Process& process) {
+  // A later program of the process itself.
+  if (!run.IsLatestImage(process)) return true;
+  if (!IsMain(process)) {
+    // Workers of loaders hold no place that a later start could take: they go
+    // with the rank that made them.
+    const ProcessEntry* owner = run.OwnerOf(process);
+    return owner != nullptr && owner->books.number() != process.number() &&
+           owner->books.state() == stored::STATE_SUPERSEDED;
+  }
+  if (!IsPlaced(process)) return false;
+  const auto of_rank = newest.by_rank.find(process.rank());
+  if (of_rank != newest.by_rank.end() && of_rank->second > process.attempt()) {
     return true;
   }
-  return std::any_of(run.processes.begin(), run.processes.end(),
-                     [&](const auto& entry) {
-                       const stored::Process& other = entry.second.books;
-                       if (other.number() == process.number()) return false;
-                       if (IsLaterImage(other, process)) return true;
-                       // A later start with another number of ranks replaces
-                       // all of the earlier ones, also those whose rank it does
-                       // not have.
-                       return IsPlaced(other) && IsPlaced(process) &&
-                              other.attempt() > process.attempt() &&
-                              (other.rank() == process.rank() ||
-                               other.world() != process.world());
+  // A later start with another number of ranks replaces all of the earlier
+  // ones, also those whose rank it does not have.
+  return std::any_of(newest.by_world.begin(), newest.by_world.end(),
+                     [&](const auto& start) {
+                       return start.first != process.world() &&
+                              start.second > process.attempt();
                      });
 }
 

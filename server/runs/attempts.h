@@ -24,10 +24,13 @@ namespace traincheck::server {
 // from which start it is.
 uint32_t FittingAttempt(const RunState& run, const stored::Process& process);
 
+Starts NewestStarts(const RunState& run);
+
 // Is a later start in the place of the process, or a later program in the
 // process itself, so that a relay that is silent will not come back? Workers
-// follow their owners.
-bool IsSuperseded(const RunState& run, const stored::Process& process);
+// follow their owners. `newest`: what NewestStarts gives of the run.
+bool IsSuperseded(const RunState& run, const Starts& newest,
+                  const stored::Process& process);
 
 // Is the process a child of the one that holds its rank? Then it inherited the
 // rank's environment and is no rank.

@@ -60,6 +60,22 @@ TEST_F(AttemptsTest, ALaterStartTakesNoMorePassesThanTheSecond) {
   EXPECT_GE(Run().attempts(), 50u);
 }
 
+TEST_F(AttemptsTest, ManySilentRanksAreLookedAtInOnePass) {
+  for (uint32_t start = 0; start < 2; ++start) {
+    for (int32_t rank = 0; rank < 20; ++rank) {
+      const StreamId stream = Open(100 * start + rank + 1);
+      AddPlace(stream, rank, 20,
+               std::string(1, static_cast<char>('a' + start)));
+      if (start == 0) registry_->Disconnect(stream);
+    }
+  }
+  const uint64_t before = passes_over_processes;
+  Pass(absl::Minutes(9));
+  EXPECT_LE(passes_over_processes - before, 2u);
+  EXPECT_THAT(Process(0).reason(), HasSubstr("a later start took its place"));
+  EXPECT_THAT(Process(19).reason(), HasSubstr("a later start took its place"));
+}
+
 TEST_F(AttemptsTest, AllRanksOfASecondStartMeetInOneAttempt) {
   for (uint32_t start = 0; start < 3; ++start) {
     const StreamId a = Open(10 * start + 1);

@@ -198,7 +198,7 @@ class Registry {
   void TakeWorkersAlong(RunState* run, const ProcessEntry& owner)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Ends it if it was silent for too long. REQUIRES: it is disconnected.
-  void EndIfSilent(RunState* run, uint32_t last_attempt, ProcessEntry* process)
+  void EndIfSilent(RunState* run, const Starts& newest, ProcessEntry* process)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateConflict(const RunState& run, ProcessEntry* process)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -18,18 +18,18 @@ void Registry::Tick() {
     RunState& run = runs_.at(id);
     // Once for all processes of the run, because it goes over them: a run may
     // have tens of thousands.
-    std::optional<uint32_t> last_attempt;
+    std::optional<Starts> newest;
     for (auto& [number, process] : run.processes) {
       if (process.books.state() != stored::STATE_DISCONNECTED) continue;
-      if (!last_attempt.has_value()) last_attempt = LastAttempt(run);
-      EndIfSilent(&run, *last_attempt, &process);
+      if (!newest.has_value()) newest = NewestStarts(run);
+      EndIfSilent(&run, *newest, &process);
     }
     EndRunIfDue(&run);
   }
   ShelveWhatRests();
 }
 
-void Registry::EndIfSilent(RunState* run, uint32_t last_attempt,
+void Registry::EndIfSilent(RunState* run, const Starts& newest,
                            ProcessEntry* process) {
   stored::Process& books = process->books;
   const absl::Time now = options_.now();
@@ -38,9 +38,9 @@ void Registry::EndIfSilent(RunState* run, uint32_t last_attempt,
   const bool lost = since >= options_.lost_after;
   // Most processes that are silent are in no older attempt, and of one program.
   const bool may_be_superseded =
-      books.attempt() < last_attempt || !run->IsLatestImage(books);
+      books.attempt() < newest.last_attempt || !run->IsLatestImage(books);
   if (!lost && (since < options_.superseded_after || !may_be_superseded ||
-                !IsSuperseded(*run, books))) {
+                !IsSuperseded(*run, newest, books))) {
     return;
   }
   SetState(lost ? stored::STATE_SILENT : stored::STATE_SUPERSEDED, now, &books);

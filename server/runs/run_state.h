@@ -81,6 +81,13 @@ void ForEachProcess(const RunState& run, const Visitor& visit) {
 
 uint32_t LastAttempt(const RunState& run);
 
+// The newest attempts in the places of a run.
+struct Starts {
+  uint32_t last_attempt = 0;  // of all processes
+  std::map<int32_t, uint32_t> by_rank;
+  std::map<int32_t, uint32_t> by_world;
+};
+
 // StateReason of a process of a run whose last attempt is `last_attempt`.
 std::string ReasonOf(const stored::Process& process, uint32_t last_attempt,
                      absl::Time now, absl::Duration lost_after);
