@@ -1,15 +1,25 @@
 // What the store does about damage, deletion, copies and a disk that is full.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "base/logging.h"
 #include "server/store/keys.h"
 #include "server/store/rocksdb_store.h"
 #include "server/store/run_range.h"
+#include "spdlog/sinks/sink.h"
 
 namespace traincheck::server {
 namespace {
@@ -222,6 +232,77 @@ TEST_F(RocksdbRecoveryTest, ABackupHasAFolderOfItsOwn) {
               HasSubstr("No such file"));
   fs::create_symlink(base_ + "/nowhere", base_ + "/link");
   EXPECT_EQ(error(base_ + "/link").code(), absl::StatusCode::kAlreadyExists);
+}
+
+// Holds a call up where it logs `line`.
+class Holder : public spdlog::sinks::sink {
+ public:
+  explicit Holder(std::string line) : line_(std::move(line)) {
+    spdlog::default_logger()->sinks().push_back(
+        std::shared_ptr<Holder>(this, [](Holder*) {}));
+  }
+  ~Holder() override {
+    Release();
+    spdlog::default_logger()->sinks().pop_back();
+  }
+  void AwaitIt() { there_.WaitForNotification(); }
+  void Release() {
+    if (!released_.HasBeenNotified()) released_.Notify();
+  }
+
+  void log(const spdlog::details::log_msg& message) override {
+    const std::string text(message.payload.data(), message.payload.size());
+    if (!text.starts_with(line_) || there_.HasBeenNotified()) return;
+    there_.Notify();
+    released_.WaitForNotification();
+  }
+  void flush() override {}
+  void set_pattern(const std::string&) override {}
+  void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
+
+ private:
+  const std::string line_;
+  absl::Notification there_;
+  absl::Notification released_;
+};
+
+// No file of this process may grow beyond `bytes`, as on a disk that is full.
+void LimitFileSize(rlim_t bytes) {
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  limit.rlim_cur = bytes;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+TEST_F(RocksdbRecoveryTest, ALongBackupHoldsNoReaderUpAfterAWriteError) {
+  const auto store = Open(dir_);
+  ASSERT_TRUE(Put(store.get(), 1, 0).ok());
+  Holder backup_at_work("backup made");
+  std::thread backup([&] { EXPECT_TRUE(store->Backup(base_ + "/b").ok()); });
+  backup_at_work.AwaitIt();
+  LimitFileSize(1);
+  EXPECT_FALSE(Put(store.get(), 1, 1, absl::Milliseconds(100)).ok());
+  // Until the store has tried to open the database again.
+  std::string error;
+  for (int i = 0; i < 500 && error.find("backup") == error.npos; ++i) {
+    absl::SleepFor(absl::Milliseconds(10));
+    error = std::string(store->Health().error.message());
+  }
+  LimitFileSize(RLIM_INFINITY);
+  EXPECT_THAT(error, HasSubstr("once the backup is made"));
+  absl::Notification has_read;
+  std::thread reader([&] {
+    EXPECT_TRUE(Has(*store, 1, 0));
+    has_read.Notify();
+  });
+  EXPECT_TRUE(has_read.WaitForNotificationWithTimeout(absl::Seconds(5)));
+  backup_at_work.Release();
+  backup.join();
+  reader.join();
+  // Behind it, in their order.
+  ASSERT_TRUE(Put(store.get(), 1, 2).ok());
+  EXPECT_TRUE(Has(*store, 1, 1));
 }
 
 // A disk of 48 MiB that is really full.

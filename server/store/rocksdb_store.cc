@@ -179,12 +179,12 @@ class RocksdbStore final : public Store {
 
   absl::Status Reclaim(const std::string& from, const std::string& to,
                        std::atomic<bool>* cancel) override {
-    absl::ReaderMutexLock lock(&mutex_);
-    if (database_ == nullptr) return NotOpen();
+    const std::shared_ptr<RocksdbDatabase> database = ForLong();
+    if (database == nullptr) return NotOpen();
     // Copying needs room; without it what is wholly dead still goes.
     const bool may_copy = FreeBytes().value_or(0) >= kRoomToCopy;
     const rocksdb::Status status =
-        database_->Reclaim(from, to, may_copy, cancel);
+        database->Reclaim(from, to, may_copy, cancel);
     if (status.IsIncomplete() || *cancel) {
       return absl::CancelledError("stopped before all room was given back");
     }
@@ -192,12 +192,11 @@ class RocksdbStore final : public Store {
   }
 
   absl::StatusOr<uint64_t> Backup(const std::string& folder) override {
-    absl::ReaderMutexLock lock(&mutex_);
-    if (database_ == nullptr) return NotOpen();
+    const std::shared_ptr<RocksdbDatabase> database = ForLong();
+    if (database == nullptr) return NotOpen();
     absl::Status made =
-        MakeBackup(dir_, folder, id_, [this](const std::string& path) {
-          mutex_.AssertReaderHeld();
-          return FromRocksdb(database_->Checkpoint(path));
+        MakeBackup(dir_, folder, id_, [&](const std::string& path) {
+          return FromRocksdb(database->Checkpoint(path));
         });
     if (!made.ok()) return made;
     const uint64_t bytes = BytesOf(folder);
@@ -221,6 +220,14 @@ class RocksdbStore final : public Store {
     return absl::UnavailableError(
         "the store is closed after a write error until the disk takes writes "
         "again");
+  }
+
+  // For calls that take minutes: they keep the database and not the lock, which
+  // the commit thread may want, and behind which all readers then wait. Null:
+  // it is not open.
+  std::shared_ptr<RocksdbDatabase> ForLong() const {
+    absl::ReaderMutexLock lock(&mutex_);
+    return database_;
   }
 
   // nullopt: the disk does not say.
@@ -277,6 +284,14 @@ class RocksdbStore final : public Store {
   absl::Status ReopenIfBroken() {
     if (!broken_) return absl::OkStatus();
     absl::MutexLock lock(&mutex_);
+    // Only under this lock does anybody else begin to keep it (ForLong). They
+    // are not broken off: a backup would be lost, and what is reclaimed may be
+    // the room that the disk lacks. Reads go on from the old one.
+    if (database_.use_count() > 1) {
+      return absl::UnavailableError(
+          "after a write error the store is opened again once the backup is "
+          "made, or the room of deleted records given back, that is at work");
+    }
     // Before the open: the lock file in the directory is the old one's.
     database_.reset();
     rocksdb::Status status;
@@ -296,7 +311,8 @@ class RocksdbStore final : public Store {
   bool broken_ = false;  // the commit thread's
   // Held for reading while the database is used, for writing to replace it.
   mutable absl::Mutex mutex_;
-  std::unique_ptr<RocksdbDatabase> database_ ABSL_GUARDED_BY(mutex_);
+  // Shared with calls that take minutes.
+  std::shared_ptr<RocksdbDatabase> database_ ABSL_GUARDED_BY(mutex_);
   Committer committer_;  // last: its thread uses the others
 };
 

@@ -2,7 +2,8 @@
 // the only way to disk; key_format.md says what lies under which key.
 //
 // Threads: all methods are safe on any thread, except Close. Reclaim and Backup
-// may take minutes and do not hold up the others.
+// may take minutes and do not hold up the others, but for writes after a write
+// error, which wait for them.
 #ifndef TRAINCHECK_SERVER_STORE_STORE_H_
 #define TRAINCHECK_SERVER_STORE_STORE_H_
 
