@@ -222,8 +222,10 @@ class ScriptProcess {
     const std::string argument = After(words, "with");
     if (!argument.empty()) {
       const size_t equals = argument.find('=');
-      options.arguments[argument.substr(0, equals)] =
-          std::stod(argument.substr(equals + 1));
+      const std::string name = argument.substr(0, equals);
+      const std::string value = argument.substr(equals + 1);
+      if (value == "true") options.truths[name] = true;
+      if (value != "true") options.arguments[name] = std::stod(value);
     }
     trace_.Begin(Function(words[1]), options);
   }
@@ -418,7 +420,7 @@ class Script {
   }
 
   // "violation RELATION steps A-B ranks 0,1 count N [variable V] [site S]
-  // [api F] [open|ended]": exactly one is like this.
+  // [api F] [open|ended] [says TEXT]": exactly one is like this.
   void ExpectViolation(const Words& words) {
     size_t alike = 0;
     std::ostringstream all;
@@ -429,15 +431,15 @@ class Script {
           << violation.count << ": " << violation.seen << "\n";
       EXPECT_EQ(violation.headline.starts_with("At an unknown step "),
                 !violation.first_step);
-      alike += violation.relation == words[1] &&
-               After(words, "steps") == steps &&
-               Ranks(After(words, "ranks")) == violation.ranks &&
-               After(words, "count") == std::to_string(violation.count) &&
-               Fits(words, "variable", violation.variables) &&
-               Fits(words, "site", violation.sites) &&
-               Fits(words, "api", violation.apis) &&
-               (!Has(words, "open") || violation.open) &&
-               (!Has(words, "ended") || !violation.open);
+      alike +=
+          violation.relation == words[1] && After(words, "steps") == steps &&
+          Ranks(After(words, "ranks")) == violation.ranks &&
+          After(words, "count") == std::to_string(violation.count) &&
+          Fits(words, "variable", violation.variables) &&
+          Fits(words, "site", violation.sites) &&
+          Fits(words, "api", violation.apis) && Says(words, violation.seen) &&
+          (!Has(words, "open") || violation.open) &&
+          (!Has(words, "ended") || !violation.open);
     }
     EXPECT_EQ(alike, 1u) << all.str();
   }

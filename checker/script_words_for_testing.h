@@ -44,6 +44,17 @@ inline bool Has(const Words& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+// Are the words behind "says" in the text?
+inline bool Says(const Words& words, const std::string& text) {
+  auto word = std::find(words.begin(), words.end(), "says");
+  if (word == words.end()) return true;
+  std::string wanted;
+  for (++word; word != words.end(); ++word) {
+    wanted += (wanted.empty() ? "" : " ") + *word;
+  }
+  return text.find(wanted) != std::string::npos;
+}
+
 // "4,1"; "": none.
 inline std::vector<uint64_t> Numbers(const std::string& list) {
   std::vector<uint64_t> numbers;
