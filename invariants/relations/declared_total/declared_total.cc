@@ -76,10 +76,21 @@ class StepCount {
   }
   // Optimizers that step less often (a discriminator's) do not set the length
   // of a run.
-  int64_t most() const {
+  int64_t most_made() const {
     uint64_t most = 0;
     for (const auto& [optimizer, steps] : steps_) most = std::max(most, steps);
     return static_cast<int64_t>(most);
+  }
+  // The same with the steps that a scaler has skipped.
+  int64_t most_tried(const ProcessFacts& facts) const {
+    uint64_t most = 0;
+    // All objects: an optimizer may have made none of its steps.
+    for (const auto& [object, info] : facts.definitions().objects()) {
+      const auto made = steps_.find(object);
+      most = std::max(most, facts.clock().SkippedSteps(object) +
+                                (made == steps_.end() ? 0 : made->second));
+    }
+    return std::max(most_made(), static_cast<int64_t>(most));
   }
   void Fields(Archive& archive) { archive(steps_); }
 
@@ -122,7 +133,7 @@ class TotalsSeen : public ProcessObserver {
         // Equality in one run may be an accident. The rule ships only where
         // runs that announced different numbers kept to them
         // (Verdict::context).
-        if (number != steps_.most()) continue;
+        if (number != steps_.most_made()) continue;
         const TotalSpec spec{{Level::kName, function->name}, argument};
         out->Add(
             {spec.ToJson(),
@@ -190,7 +201,8 @@ class TotalsOfProcess : public ProcessObserver {
   void Judge(const ProcessFacts& facts, ProcessEnd end, const TotalRule& rule,
              const Declared& declared) {
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
-    const int64_t steps = steps_.most();
+    const int64_t made = steps_.most_made();
+    const int64_t tried = steps_.most_tried(facts);
     // A run that was cut short says nothing of how long it was meant to be, and
     // missing records may hold steps.
     if (end != ProcessEnd::kClean) {
@@ -205,19 +217,31 @@ class TotalsOfProcess : public ProcessObserver {
       // Runs that announce the same number are one trial: a constant may be the
       // number of steps by accident.
       verdict.context = static_cast<uint64_t>(*declared.total);
-      if (steps != *declared.total) {
-        // The call is long over: its function and line are all that is kept of
-        // it.
-        Call call;
-        call.function_id = declared.function;
-        call.site = declared.site;
-        MarkViolated(facts, call, &verdict);
-        verdict.finding.expected =
-            std::to_string(*declared.total) + " optimizer steps";
-        verdict.finding.seen = std::to_string(steps) + " when the run ended";
+      if (*declared.total < made || *declared.total > tried) {
+        Violate(facts, declared, made, tried, &verdict);
+      } else if (*declared.total != made && *declared.total != tried) {
+        MarkUnknown("a scaler skipped some optimizer steps on " + facts.Name() +
+                        ", and whether " + rule.spec.argument +
+                        " counts them is not known",
+                    &verdict);
       }
     }
     judged_->sink->OnVerdict(verdict);
+  }
+
+  static void Violate(const ProcessFacts& facts, const Declared& declared,
+                      int64_t made, int64_t tried, Verdict* verdict) {
+    // The call is long over: its function and line are all that is kept of it.
+    Call call;
+    call.function_id = declared.function;
+    call.site = declared.site;
+    MarkViolated(facts, call, verdict);
+    verdict->finding.expected =
+        std::to_string(*declared.total) + " optimizer steps";
+    verdict->finding.seen = std::to_string(made) + " when the run ended";
+    if (tried == made) return;
+    verdict->finding.seen +=
+        ", " + std::to_string(tried) + " with those that a scaler skipped";
   }
 
   const Judged* const judged_;
