@@ -90,18 +90,26 @@ std::vector<RankGroup> GroupsOf(const ProcessFacts& facts) {
   return result;
 }
 
-// torch asks all ranks to make their groups in one order, so that the place is
-// the same on each of them.
-uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
-                   const std::vector<int32_t>& ranks) {
-  uint32_t ordinal = 0;
-  for (const auto& [id, info] : facts.definitions().process_groups()) {
-    if (id == group) break;
-    std::vector<int32_t> others = info.ranks;
-    std::sort(others.begin(), others.end());
-    ordinal += others == ranks;
+const SortedGroups::Group* SortedGroups::Of(const ProcessFacts& facts,
+                                            uint32_t group) {
+  if (!known_) {
+    groups_.clear();
+    // torch asks all ranks to make their groups in one order, so that the place
+    // is the same on each of them.
+    std::map<std::vector<int32_t>, uint32_t> made;
+    for (const auto& [id, info] : facts.definitions().process_groups()) {
+      std::vector<int32_t> ranks = info.ranks;
+      std::sort(ranks.begin(), ranks.end());
+      ++sorts_;
+      const uint32_t ordinal = made[ranks]++;
+      groups_[id] = {
+          std::make_shared<const std::vector<int32_t>>(std::move(ranks)),
+          ordinal};
+    }
+    known_ = true;
   }
-  return ordinal;
+  const auto found = groups_.find(group);
+  return found == groups_.end() ? nullptr : &found->second;
 }
 
 bool AreReplicas(const ProcessFacts& facts, uint32_t variable,

@@ -8,6 +8,8 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -63,10 +65,33 @@ class KnownGroups {
   std::vector<RankGroup> groups_;
 };
 
-// The place of process group `group` among those that have the same members,
-// `ranks` (sorted), in the order in which the process has made them.
-uint32_t OrdinalOf(const ProcessFacts& facts, uint32_t group,
-                   const std::vector<int32_t>& ranks);
+// The process groups of one process, as ranks agree on them. All are found at
+// once, and anew only where a definition says so: asked for at each collective,
+// and a group may be of a thousand ranks. Not part of what is saved.
+//
+// Threads: one object, one thread at a time.
+class SortedGroups {
+ public:
+  struct Group {
+    std::shared_ptr<const std::vector<int32_t>> ranks;  // sorted
+    // Its place among the groups that have the same members, in the order in
+    // which the process has made them.
+    uint32_t ordinal = 0;
+  };
+
+  void OnDefinition(RecordType type) {
+    known_ &= type != RecordType::kProcessGroupDef;
+  }
+  // Null: it has no definition.
+  const Group* Of(const ProcessFacts& facts, uint32_t group);
+  // Lists that were sorted so far: for the test that these are few.
+  uint64_t sorts() const { return sorts_; }
+
+ private:
+  bool known_ = false;
+  std::map<uint32_t, Group> groups_;
+  uint64_t sorts_ = 0;
+};
 
 // Does a wrapper say that these ranks hold replicas of the variable?
 bool AreReplicas(const ProcessFacts& facts, uint32_t variable,

@@ -117,17 +117,17 @@ const SharedCall* OpenCalls::SetCollective(const ProcessFacts& facts,
                                            const CollectiveEvent& event) {
   OpenCall* open = event.call ? Find(*event.call) : nullptr;
   if (!open || !event.info || event.info->ranks.size() < 2) return nullptr;
-  // Made once for each group (kind 0: not yet), because sorting and hashing a
-  // thousand ranks at each collective would be most of the cost.
-  SharedCall& group = groups_[event.group];
+  const SortedGroups::Group* sorted = groups_.Of(facts, event.group);
+  if (!sorted) return nullptr;
+  // Made once for each group (kind 0: not yet), because hashing a thousand
+  // ranks at each collective would be most of the cost.
+  SharedCall& group = of_groups_[event.group];
   if (group.kind == 0) {
-    group.ranks = event.info->ranks;
-    std::sort(group.ranks.begin(), group.ranks.end());
+    group.ranks = *sorted->ranks;
     // By its members and its place among groups of the same members: the ids of
     // groups differ from rank to rank.
-    group.kind =
-        StableHash(RankWords(group.ranks) + "#" +
-                   std::to_string(OrdinalOf(facts, event.group, group.ranks)));
+    group.kind = StableHash(RankWords(group.ranks) + "#" +
+                            std::to_string(sorted->ordinal));
     group.collective = true;
   }
   open->shared = group;

@@ -15,6 +15,7 @@
 #include "invariants/facts/process_facts.h"
 #include "invariants/relations/call_returns/known_times.h"
 #include "invariants/relations/call_returns/late_calls.h"
+#include "invariants/rules/rank_groups.h"
 
 namespace traincheck {
 
@@ -52,7 +53,8 @@ class OpenCalls {
   }
 
   void OnDefinition(RecordType type) {
-    if (type == RecordType::kProcessGroupDef) groups_.clear();
+    groups_.OnDefinition(type);
+    if (type == RecordType::kProcessGroupDef) of_groups_.clear();
   }
 
   void Fields(Archive& archive);
@@ -67,9 +69,10 @@ class OpenCalls {
   std::map<uint32_t, std::vector<OpenCall>> threads_;  // by ring
   std::map<uint64_t, uint64_t> begun_;                 // by kind
   KnownTimes times_;
+  SortedGroups groups_;
   // The next collective of each group, found anew only where a definition says
   // so: a group may be of a thousand ranks. Not part of what is saved.
-  std::map<uint32_t, SharedCall> groups_;
+  std::map<uint32_t, SharedCall> of_groups_;
 };
 
 // "torch.float32 [3]" of a collective; "": it does not tell it.

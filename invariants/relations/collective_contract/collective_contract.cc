@@ -222,35 +222,48 @@ class CollectivesOfProcess : public ProcessObserver {
   explicit CollectivesOfProcess(RankRules<CollectiveSpec>* judged)
       : judged_(judged) {}
 
+  void OnDefinition(const ProcessFacts& facts, RecordType type,
+                    uint32_t id) override {
+    groups_.OnDefinition(type);
+  }
   void OnCollective(const ProcessFacts& facts,
                     const CollectiveEvent& event) override {
     if (!facts.rank() || !IsComparable(event)) return;
-    for (const auto& rule : judged_->rules) {
-      Add(facts, event, rule.index, rule.spec.what);
-    }
-  }
-
- private:
-  void Add(const ProcessFacts& facts, const CollectiveEvent& event, size_t rule,
-           What what) {
+    const SortedGroups::Group* group = groups_.Of(facts, event.group);
+    if (!group) return;
     RankWindow window;
-    window.ranks = event.info->ranks;
-    std::sort(window.ranks.begin(), window.ranks.end());
-    window.ordinal = OrdinalOf(facts, event.group, window.ranks);
+    window.ranks = *group->ranks;
+    window.ordinal = group->ordinal;
     // The group's own number of the collective: members are aligned by it, and
     // never by time.
     window.index = event.sequence;
     window.step = facts.clock().known_step();
-    if (what == What::kSplits) return AddExchanges(facts, event, rule, window);
-    const auto brought = Brought(facts, *event.call, what, &window.unknown);
-    if (!brought && window.unknown.empty()) return;  // nothing to agree on
+    for (const auto& rule : judged_->rules) {
+      if (rule.spec.what == What::kSplits) {
+        AddExchanges(facts, event, rule.index, window);
+      } else {
+        Add(facts, event, rule, &window);
+      }
+    }
+  }
+
+ private:
+  // One window for all rules, since a copy of its ranks for each would be most
+  // of the cost. It is left without values.
+  void Add(const ProcessFacts& facts, const CollectiveEvent& event,
+           const SpecRule<CollectiveSpec>& rule, RankWindow* window) {
+    const What what = rule.spec.what;
+    const auto brought = Brought(facts, *event.call, what, &window->unknown);
+    if (!brought && window->unknown.empty()) return;  // nothing to agree on
     // A window without a value is added as well if `unknown` says why: it tells
     // the comparison that this member did make the collective.
     if (brought) {
-      window.values.push_back(
+      window->values.push_back(
           ValueOf(facts, *event.call, WordsOf(what).compared, *brought));
     }
-    judged_->comparison.Add(facts, rule, window);
+    judged_->comparison.Add(facts, rule.index, *window);
+    window->values.clear();
+    window->unknown.clear();
   }
 
   static RankValue ValueOf(const ProcessFacts& facts, const Call& call,
@@ -299,6 +312,7 @@ class CollectivesOfProcess : public ProcessObserver {
   }
 
   RankRules<CollectiveSpec>* const judged_;
+  SortedGroups groups_;
 };
 
 }  // namespace
