@@ -279,8 +279,8 @@ TEST(Snapshot, TheFormatIsThatOfItsNumber) {
   Checker checker(kRun, kExperiment, Rules());
   FeedBegin(/*one_ends=*/true, &checker);
   const std::string sealed = checker.Save();
-  EXPECT_EQ(sealed[7], 32);
-  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "018d3efdcce23f62");
+  EXPECT_EQ(sealed[7], 33);
+  EXPECT_EQ(HashText(sealed.substr(kStateAt)), "30e8c6f76379abf9");
 }
 
 }  // namespace

@@ -153,6 +153,7 @@ class ReturnsOfProcess : public ProcessObserver {
   void OnCallBegin(const ProcessFacts& facts, const Call& call) override {
     // Before the call is known: the time that has passed by now belongs to the
     // calls that were open before it.
+    NoteGaps(facts);
     Judge(facts);
     CloseStep(facts);
     OpenCall& open = calls_.Begin(facts, call);
@@ -162,6 +163,7 @@ class ReturnsOfProcess : public ProcessObserver {
   void OnCollective(const ProcessFacts& facts,
                     const CollectiveEvent& event) override {
     if (!facts.rank()) return;
+    NoteGaps(facts);
     // Which collective of which group it is stands in a record behind the begin
     // of its call.
     const SharedCall* call = calls_.SetCollective(facts, event);
@@ -175,6 +177,7 @@ class ReturnsOfProcess : public ProcessObserver {
 
   void OnCallEnd(const ProcessFacts& facts, const Call& call,
                  CallOutcome outcome) override {
+    NoteGaps(facts);
     Judge(facts);
     if (const OpenCall* open = calls_.Find(call); open && open->waits) {
       // A call that raised has come back as well, but its rank may have given
@@ -187,15 +190,20 @@ class ReturnsOfProcess : public ProcessObserver {
   }
 
   void OnMark(const ProcessFacts& facts, const MarkEvent& mark) override {
+    NoteGaps(facts);
     calls_.OnMark(facts, mark);
   }
 
   // The relay says that the process lives and records nothing: without this a
   // call that never returns would never be late.
-  void OnQuiet(const ProcessFacts& facts) override { Judge(facts); }
+  void OnQuiet(const ProcessFacts& facts) override {
+    NoteGaps(facts);
+    Judge(facts);
+  }
 
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
     if (!facts.rank()) return;
+    NoteGaps(facts);
     // Those who wait for this rank now wait for ever: its end may complete a
     // deadlock.
     const std::string how = EndWords(facts, end);
@@ -205,13 +213,23 @@ class ReturnsOfProcess : public ProcessObserver {
   }
 
   void Fields(Archive& archive) override {
-    archive(calls_, usual_, returned_, steps_);
+    archive(calls_, usual_, returned_, steps_, gaps_);
   }
 
  private:
   using Line = std::pair<uint32_t, uint32_t>;  // function, site
 
   static Line LineOf(const Call& call) { return {call.function_id, call.site}; }
+
+  // Records are missing since the event before: the others cannot rely on what
+  // this rank was seen to begin.
+  void NoteGaps(const ProcessFacts& facts) {
+    if (gaps_ == facts.gaps() || !facts.rank()) return;
+    gaps_ = facts.gaps();
+    for (LateCalls& late : judged_->all_late()) {
+      late.LoseCount(facts.attempt(), *facts.rank());
+    }
+  }
 
   // Each rule has its own LateCalls (Judged), and each of them counts who has
   // begun what. REQUIRES: the process has a rank.
@@ -313,6 +331,7 @@ class ReturnsOfProcess : public ProcessObserver {
   // the step closes; 0: of no shared kind.
   std::set<uint64_t> returned_;
   StepWindows steps_;
+  uint64_t gaps_ = 0;  // that the LateCalls were told
 };
 
 class ReturnsOfRun : public RunObserver {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,9 +26,11 @@ namespace traincheck {
 // Calls that several ranks are to make: a group's collectives, the backwards of
 // a training.
 struct SharedCall {
-  uint64_t kind = 0;                // 0: nobody else is to make it
-  uint64_t number = 0;              // among those of its kind, on each rank
-  std::vector<int32_t> ranks = {};  // who is to make it, sorted
+  uint64_t kind = 0;    // 0: nobody else is to make it
+  uint64_t number = 0;  // among those of its kind, on each rank
+  // Who is to make it, sorted: one list for all calls of a kind, which may be
+  // of a thousand ranks. Null: nobody, or whoever keeps the call has the list.
+  std::shared_ptr<const std::vector<int32_t>> ranks = nullptr;
   bool collective = false;
 
   void Fields(Archive& archive);
@@ -72,10 +75,17 @@ class LateCalls {
   // A call that was late has returned all the same. Not told of one that ends
   // by an exception: whoever gave up waiting still says where it stood.
   void Return(uint32_t attempt, int32_t rank);
+  // Records of the rank are missing: how many calls of a kind it has begun is
+  // not known until it begins the next one, nor whether it is still late.
+  void LoseCount(uint32_t attempt, int32_t rank);
   // "ended in order in step 7"
   void EndRank(uint32_t attempt, int32_t rank, const std::string& how);
 
   void Fields(Archive& archive);
+
+  // How many ranks were asked for how much they have begun: for the test that
+  // this grows with the ranks, and not with their square.
+  uint64_t looks() const { return looks_; }
 
  private:
   using CallKey = std::pair<uint64_t, uint64_t>;  // kind, number
@@ -84,8 +94,24 @@ class LateCalls {
   struct Rank {
     // How many, by kind; sorted. There are a few.
     std::vector<std::pair<uint64_t, uint64_t>> begun;
+    // Records were missing: what is not among them is not known, otherwise 0.
+    bool lost = false;
     std::optional<uint32_t> ended;  // in endings_
 
+    void Fields(Archive& archive);
+  };
+  // Of a kind of which some call was late.
+  struct Kind {
+    std::shared_ptr<const std::vector<int32_t>> ranks;  // as in SharedCall
+    // How many members have begun how many calls, as far as it is known: who
+    // misses a call is found without asking each of them. Not saved.
+    std::map<uint64_t, size_t> counts;
+
+    bool Has(int32_t rank) const;
+    void Add(std::optional<uint64_t> begun);
+    void Remove(std::optional<uint64_t> begun);
+    // How many have begun call `number`.
+    size_t Begun(uint64_t number) const;
     void Fields(Archive& archive);
   };
   struct Attempt {
@@ -96,12 +122,20 @@ class LateCalls {
     std::map<int32_t, LateCall> late_now;
     // Those that were late in it.
     std::map<CallKey, std::map<int32_t, LateCall>> late;
-    std::map<uint64_t, uint64_t> told;  // by kind: the first number
+    // Calls that were told, until every member has begun the next one.
+    std::set<CallKey> told;
     bool told_deadlock = false;
+    // They hold the ranks of all late calls, which themselves have none.
+    std::map<uint64_t, Kind> kinds;
+    size_t ended = 0;  // ranks; not saved
 
     void Fields(Archive& archive);
   };
 
+  Kind& KindOf(Attempt* attempt, const SharedCall& call);
+  void CountMembers(const Attempt& attempt, uint64_t number, Kind* kind);
+  // `rank` has begun so many calls of the kind.
+  void SetBegun(Attempt* attempt, int32_t rank, uint64_t kind, uint64_t count);
   void TellLate(uint32_t number, Attempt* attempt, const SharedCall& call);
   void TellIfNobodyReturns(uint32_t number, Attempt* attempt,
                            const SharedCall& call);
@@ -111,16 +145,21 @@ class LateCalls {
     return rank.ended ? endings_.Text(*rank.ended) : "";
   }
   static bool IsDeadlock(const Attempt& attempt);
-  // Has some member not begun the call?
+  // Is it known of some member that it has not begun the call?
   static bool Misses(const Attempt& attempt, const SharedCall& call);
-  static uint64_t Begun(const Attempt& attempt, int32_t rank, uint64_t kind);
-  // Forgets a call that some member came back from in time, or all did.
-  static void Forget(Attempt* attempt, const SharedCall& call);
+  // nullopt: not known.
+  static std::optional<uint64_t> Begun(const Attempt& attempt, int32_t rank,
+                                       uint64_t kind);
+  // Forgets a call that one of these members came back from in time, or that
+  // all members came back from.
+  void Forget(Attempt* attempt, uint64_t kind, uint64_t number,
+              const std::vector<int32_t>& ranks);
 
   const bool deadlock_;
   const Listener listener_;
   TextTable endings_;
   std::map<uint32_t, Attempt> attempts_;
+  uint64_t looks_ = 0;
 };
 
 }  // namespace traincheck

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
 #include "invariants/relations/call_returns/call_durations.h"
 #include "invariants/relations/call_returns/standstill_words.h"
 
@@ -20,10 +24,12 @@ constexpr uint64_t kForward = 9;
 class LateCallsTest : public testing::Test {
  protected:
   static SharedCall Call(uint64_t kind, uint64_t number, int32_t world) {
-    SharedCall call{.kind = kind, .number = number};
-    for (int32_t rank = 0; rank < world; ++rank) call.ranks.push_back(rank);
-    call.collective = kind == kGroup;
-    return call;
+    std::vector<int32_t> ranks(static_cast<size_t>(world));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return {.kind = kind,
+            .number = number,
+            .ranks = std::make_shared<const std::vector<int32_t>>(ranks),
+            .collective = kind == kGroup};
   }
   static LateCall Late(const SharedCall& shared) {
     return {.shared = shared,
@@ -34,10 +40,16 @@ class LateCallsTest : public testing::Test {
             .limit = "10 s"};
   }
   void Begin(LateCalls* calls, int32_t rank, const SharedCall& call) {
-    calls->Begin(0, rank, static_cast<int32_t>(call.ranks.size()), call);
+    calls->Begin(0, rank, static_cast<int32_t>(call.ranks->size()), call);
   }
   void OnLate(LateCalls* calls, int32_t rank, const SharedCall& call) {
-    calls->OnLate(0, rank, static_cast<int32_t>(call.ranks.size()), Late(call));
+    calls->OnLate(0, rank, static_cast<int32_t>(call.ranks->size()),
+                  Late(call));
+  }
+  static std::string State(LateCalls* calls) {
+    Archive archive;
+    calls->Fields(archive);
+    return archive.TakeBytes();
   }
 
   std::vector<Standstill> told_;
@@ -136,6 +148,103 @@ TEST_F(LateCallsTest, ALateCallNamesWhoHasBegunIt) {
   EXPECT_TRUE(told_[1].again);
   EXPECT_THAT(told_[1].others,
               ElementsAre(Pair(1, "has begun it"), Pair(2, "has begun it")));
+}
+
+TEST_F(LateCallsTest, EachCallIsOneStandstill) {
+  for (const uint64_t number : {10u, 500u}) {
+    for (int32_t rank : {0, 1, 2}) Begin(&all_, rank, Call(kGroup, number, 4));
+    for (int32_t rank : {0, 1, 2}) OnLate(&all_, rank, Call(kGroup, number, 4));
+    Begin(&all_, 3, Call(kGroup, number, 4));
+  }
+  std::vector<bool> again;
+  for (const Standstill& standstill : told_) again.push_back(standstill.again);
+  EXPECT_THAT(again, ElementsAre(false, true, true, true,  //
+                                 false, true, true, true));
+}
+
+// Ranks are read in any order: one may have been late in both calls before the
+// other one is read.
+TEST_F(LateCallsTest, AlsoIfRanksAreReadOneAfterTheOther) {
+  for (int32_t rank : {0, 1}) {
+    for (const uint64_t number : {10u, 12u}) {
+      Begin(&all_, rank, Call(kGroup, number, 3));
+      OnLate(&all_, rank, Call(kGroup, number, 3));
+    }
+  }
+  EXPECT_EQ(std::count_if(told_.begin(), told_.end(),
+                          [](auto& standstill) { return !standstill.again; }),
+            2);
+}
+
+TEST_F(LateCallsTest, WhatARankBeganBehindMissingRecordsIsNotKnown) {
+  for (int32_t rank : {0, 1, 2}) Begin(&all_, rank, Call(kGroup, 0, 3));
+  all_.LoseCount(0, 1);
+  Begin(&all_, 0, Call(kGroup, 1, 3));
+  OnLate(&all_, 0, Call(kGroup, 1, 3));
+  ASSERT_THAT(told_, SizeIs(1));
+  EXPECT_THAT(told_[0].others,
+              ElementsAre(Pair(1, "may have begun it (records are missing)"),
+                          Pair(2, "has not begun it")));
+}
+
+TEST_F(LateCallsTest, AndProvesNoDeadlock) {
+  for (int32_t rank : {0, 1}) Begin(&deadlocks_, rank, Call(kBackward, 0, 2));
+  deadlocks_.LoseCount(0, 1);
+  Begin(&deadlocks_, 0, Call(kBackward, 1, 2));
+  OnLate(&deadlocks_, 0, Call(kBackward, 1, 2));
+  Begin(&deadlocks_, 1, Call(kGroup, 1, 2));
+  OnLate(&deadlocks_, 1, Call(kGroup, 1, 2));
+  EXPECT_THAT(told_, SizeIs(0));
+  // A rank that was late may have come back where records are missing.
+  Begin(&deadlocks_, 0, Call(kForward, 0, 2));
+  OnLate(&deadlocks_, 0, Call(kForward, 0, 2));
+  deadlocks_.LoseCount(0, 0);
+  deadlocks_.EndRank(0, 1, "ended in order in step 4");
+  EXPECT_THAT(told_, SizeIs(0));
+}
+
+// Rank 0 saves for a long time, and all others wait for it.
+TEST_F(LateCallsTest, ReportsAreFewAndTheLastOneHasAll) {
+  constexpr int32_t kRanks = 1000;
+  const SharedCall call = Call(kGroup, 3, kRanks);
+  for (int32_t rank = 1; rank < kRanks; ++rank) Begin(&all_, rank, call);
+  for (int32_t rank = 1; rank < kRanks; ++rank) OnLate(&all_, rank, call);
+  EXPECT_LT(told_.size(), 20u);
+  EXPECT_THAT(told_.back().late, SizeIs(kRanks - 1));
+  EXPECT_THAT(told_.back().others, ElementsAre(Pair(0, "has not begun it")));
+  EXPECT_EQ(all_.looks(), kRanks);
+  // What is saved has the list of ranks once.
+  EXPECT_LT(State(&all_).size(), 200u * kRanks);
+  LateCalls restored(/*deadlock=*/false, listen_);
+  const std::string state = State(&all_);
+  Archive from(state);
+  restored.Fields(from);
+  EXPECT_TRUE(from.ok() && from.at_end()) << from.error();
+  EXPECT_EQ(State(&restored), state);
+  Begin(&restored, 0, call);
+  EXPECT_TRUE(told_.back().again);
+  EXPECT_THAT(told_.back().others, ElementsAre(Pair(0, "has begun it")));
+}
+
+TEST_F(LateCallsTest, ADeadlockIsFoundWithFewLooks) {
+  constexpr int32_t kRanks = 1000;
+  for (int32_t rank = 0; rank < kRanks; ++rank) {
+    const SharedCall call = Call(rank % 2 ? kForward : kBackward, 0, kRanks);
+    Begin(&deadlocks_, rank, call);
+    OnLate(&deadlocks_, rank, call);
+  }
+  ASSERT_THAT(told_, SizeIs(1));
+  EXPECT_THAT(told_[0].late, SizeIs(kRanks));
+  EXPECT_LE(deadlocks_.looks(), 2u * kRanks);
+}
+
+TEST_F(LateCallsTest, OfAnAttemptThatEndedLittleIsKept) {
+  for (int32_t rank : {0, 1}) {
+    Begin(&all_, rank, Call(kGroup, 0, 2));
+    OnLate(&all_, rank, Call(kGroup, 0, 2));
+  }
+  for (int32_t rank : {0, 1}) all_.EndRank(0, rank, "ended in order");
+  EXPECT_LT(State(&all_).size(), 60u);
 }
 
 TEST(CallDurationsTest, MedianIsAtMostAQuarterTooLong) {

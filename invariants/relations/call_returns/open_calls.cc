@@ -71,8 +71,13 @@ SharedCall OpenCalls::NextOf(const ProcessFacts& facts, const Call& call) {
   // Counted by the process itself, so that ranks agree on it in whatever order
   // their batches come.
   shared.number = begun_[shared.kind]++;
-  shared.ranks.resize(static_cast<size_t>(facts.world()));
-  std::iota(shared.ranks.begin(), shared.ranks.end(), 0);
+  const auto world = static_cast<size_t>(facts.world());
+  if (!all_ || all_->size() != world) {
+    std::vector<int32_t> ranks(world);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    all_ = std::make_shared<const std::vector<int32_t>>(std::move(ranks));
+  }
+  shared.ranks = all_;
   return shared;
 }
 
@@ -123,10 +128,10 @@ const SharedCall* OpenCalls::SetCollective(const ProcessFacts& facts,
   // ranks at each collective would be most of the cost.
   SharedCall& group = of_groups_[event.group];
   if (group.kind == 0) {
-    group.ranks = *sorted->ranks;
+    group.ranks = sorted->ranks;
     // By its members and its place among groups of the same members: the ids of
     // groups differ from rank to rank.
-    group.kind = StableHash(RankWords(group.ranks) + "#" +
+    group.kind = StableHash(RankWords(*group.ranks) + "#" +
                             std::to_string(sorted->ordinal));
     group.collective = true;
   }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -70,6 +71,8 @@ class OpenCalls {
   std::map<uint64_t, uint64_t> begun_;                 // by kind
   KnownTimes times_;
   SortedGroups groups_;
+  // The ranks of the training: one list for all calls. Not saved.
+  std::shared_ptr<const std::vector<int32_t>> all_;
   // The next collective of each group, found anew only where a definition says
   // so: a group may be of a thousand ranks. Not part of what is saved.
   std::map<uint32_t, SharedCall> of_groups_;
