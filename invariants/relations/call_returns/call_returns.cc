@@ -202,7 +202,8 @@ class ReturnsOfProcess : public ProcessObserver {
   }
 
   void OnEnd(const ProcessFacts& facts, ProcessEnd end) override {
-    if (!facts.rank()) return;
+    // A worker has the rank of its trainer, which goes on.
+    if (!facts.rank() || facts.is_worker()) return;
     NoteGaps(facts);
     // Those who wait for this rank now wait for ever: its end may complete a
     // deadlock.
