@@ -31,6 +31,9 @@ constexpr uint64_t kSecond = 1000000;  // us
 // first calls may be compiling.
 constexpr uint64_t kFirstCalls = 60 * kSecond;
 constexpr char kLabel[] = "standstill";
+// Microseconds of a year times this number fit into 64 bits.
+constexpr uint64_t kMostSeconds = 31536000;
+constexpr uint64_t kMostMedians = 100000;
 
 struct ReturnsSpec {
   uint64_t seconds = 0;
@@ -90,6 +93,8 @@ absl::StatusOr<ReturnsSpec> ReturnsSpec::Parse(const nlohmann::json& parameters,
   spec.medians = reader.Unsigned("medians");
   spec.known_from = reader.Unsigned("known_from");
   if (spec.seconds == 0) reader.Fail("seconds", "not above 0");
+  if (spec.seconds > kMostSeconds) reader.Fail("seconds", "above 31536000");
+  if (spec.medians > kMostMedians) reader.Fail("medians", "above 100000");
   if (spec.known_from == 0) reader.Fail("known_from", "not above 0");
   if (reader.Has("deadlock")) {
     const nlohmann::json& deadlock = reader.Any("deadlock");
