@@ -40,13 +40,14 @@ OddRanks FindOdd(const std::map<uint64_t, std::vector<int32_t>>& by_digest) {
 // By number of the name.
 struct Disagreement {
   OddRanks odd;
-  uint32_t writer = 0;  // of the first member
+  std::set<int32_t> ranks;  // that have a value
+  uint32_t writer = 0;      // of the first member
 };
 
 // By name and digest, the ranks that have it: the cost grows with the values,
-// and not with the pairs of ranks.
+// and not with the pairs of ranks. `compared`: values that some member has.
 std::map<uint32_t, Disagreement> FindDisagreements(
-    const ReplicaMembers& members) {
+    const ReplicaMembers& members, size_t* compared) {
   std::map<uint32_t, std::map<uint64_t, std::vector<int32_t>>> table;
   std::map<uint32_t, uint32_t> writers;
   for (const auto& [rank, window] : members) {
@@ -57,12 +58,17 @@ std::map<uint32_t, Disagreement> FindDisagreements(
       writers.emplace(value.variable, value.writer);
     }
   }
+  *compared = table.size();
   std::map<uint32_t, Disagreement> result;
   for (const auto& [variable, by_digest] : table) {
     // Only values that differ among the ranks that have one: a value that a
     // rank did not record is not a disagreement.
     if (by_digest.size() < 2) continue;
-    result[variable] = {FindOdd(by_digest), writers[variable]};
+    Disagreement& one = result[variable];
+    one = {FindOdd(by_digest), {}, writers[variable]};
+    for (const auto& [digest, ranks] : by_digest) {
+      one.ranks.insert(ranks.begin(), ranks.end());
+    }
   }
   return result;
 }
@@ -105,12 +111,13 @@ void RankComparison::Add(const ProcessFacts& facts,
 namespace {
 
 // "rank 2 differs from ranks 0, 1"; without a majority: "between ranks 0, 1".
-std::string WhoDiffers(const std::vector<int32_t>& ranks, const OddRanks& odd) {
+// `ranks`: those that have a value, since the others neither differ nor agree.
+std::string WhoDiffers(const std::set<int32_t>& ranks, const OddRanks& odd) {
   // With hundreds of ranks a list of those that agree would hide the few that
   // do not.
   constexpr size_t kMostNamed = 8;
   if (ranks.size() <= 2 || odd.size() >= ranks.size()) {
-    return "between " + RankWords(ranks);
+    return "between " + RankWords({ranks.begin(), ranks.end()});
   }
   std::vector<int32_t> agree;
   std::set_difference(ranks.begin(), ranks.end(), odd.begin(), odd.end(),
@@ -140,14 +147,18 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
                                  const Words& words) const {
   Finding finding;
   OddRanks odd;
+  std::set<int32_t> ranks;
+  size_t compared = 0;
   // By name: numbers depend on the order in which records came, and the words
   // of a finding must not.
   std::set<std::string> names;
   std::map<std::string, WriterParts> writer_of;  // by name
   std::string shown;
-  for (const auto& [variable, one] : FindDisagreements(*window.members)) {
+  for (const auto& [variable, one] :
+       FindDisagreements(*window.members, &compared)) {
     const std::string name = names_.Text(variable);
     odd.insert(one.odd.begin(), one.odd.end());
+    ranks.insert(one.ranks.begin(), one.ranks.end());
     names.insert(name);
     writer_of[name] = PartsOf(writers_.Text(one.writer));
     const std::string values = ShownWords(variable, window);
@@ -168,7 +179,6 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
     finding.subjects = {GroupSubject(unit.ranks, unit.ordinal)};
   }
   finding.expected = "equal " + words.what + " on " + RankWords(unit.ranks);
-  const size_t compared = window.members->begin()->second.values.size();
   // Values that people can read say more than a count of names.
   finding.seen = shown;
   if (shown.empty()) {
@@ -176,7 +186,7 @@ Finding RankComparison::Describe(const ReplicaUnit& unit,
                    std::to_string(compared) +
                    " differ: " + ListWords(differ, 3);
   }
-  finding.seen += "; " + WhoDiffers(unit.ranks, odd);
+  finding.seen += "; " + WhoDiffers(ranks, odd);
   return finding;
 }
 
