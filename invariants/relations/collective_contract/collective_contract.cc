@@ -199,9 +199,8 @@ class CollectivesSeen : public ProcessObserver {
     }
     // Parts are not what one member brings to the group, so Brought does not
     // know them.
-    if (!ExchangesOf(*event.call, facts.definitions(), *event.info,
-                     facts.rank().value_or(-1))
-             .empty()) {
+    if (ExchangesOf(*event.call, facts.definitions(), *event.info,
+                    facts.rank().value_or(-1))) {
       seen_.insert(What::kSplits);
     }
   }
@@ -278,37 +277,59 @@ class CollectivesOfProcess : public ProcessObserver {
   }
 
   // A window for each pair of members: what one sends is what the other
-  // expects. It is the group's otherwise.
+  // expects; and one of the group for what pairs cannot know. It is the group's
+  // otherwise.
   void AddExchanges(const ProcessFacts& facts, const CollectiveEvent& event,
-                    size_t rule, const RankWindow& of_group) {
+                    size_t rule, RankWindow window) {
     const int32_t rank = *facts.rank();
+    const auto exchanges =
+        ExchangesOf(*event.call, facts.definitions(), *event.info, rank);
+    if (!exchanges) return;
+    const std::string me = std::to_string(rank);
+    if (exchanges->all) {
+      AddParts(facts, *event.call, rule,
+               {*exchanges->all, "part to each other rank",
+                "part from each other rank"},
+               &window);
+    }
     // Two members may belong to several groups, each of which counts its own
     // collectives. The ordinal keeps their windows apart.
-    const auto group = static_cast<uint32_t>(StableHash(
-        RankWords(of_group.ranks) + "#" + std::to_string(of_group.ordinal)));
-    for (const Exchange& exchange :
-         ExchangesOf(*event.call, facts.definitions(), *event.info, rank)) {
-      RankWindow window = of_group;
-      window.ordinal = group;
+    window.ordinal = static_cast<uint32_t>(StableHash(
+        RankWords(window.ranks) + "#" + std::to_string(window.ordinal)));
+    for (const Exchange& exchange : exchanges->pairs) {
       window.ranks = {std::min(rank, exchange.peer),
                       std::max(rank, exchange.peer)};
       // Both members give a part the same name, so that what one sends meets
       // what the other expects.
-      const std::string from = "part from rank ";
-      const std::string me = std::to_string(rank);
       const std::string peer = std::to_string(exchange.peer);
-      if (exchange.sent.empty() || exchange.expected.empty()) {
-        window.unknown = NotRecordedWords(
-            "a part", LastPart(event.call->function->name), facts);
-      } else {
-        window.values = {
-            ValueOf(facts, *event.call, from + me + " to rank " + peer,
-                    exchange.sent),
-            ValueOf(facts, *event.call, from + peer + " to rank " + me,
-                    exchange.expected)};
-      }
-      judged_->comparison.Add(facts, rule, window);
+      AddParts(facts, *event.call, rule,
+               {exchange, "part from rank " + me + " to rank " + peer,
+                "part from rank " + peer + " to rank " + me},
+               &window);
     }
+  }
+
+  struct NamedParts {
+    Exchange exchange;
+    std::string sent;
+    std::string expected;
+  };
+
+  // `window` without the parts; it is left so.
+  void AddParts(const ProcessFacts& facts, const Call& call, size_t rule,
+                const NamedParts& parts, RankWindow* window) {
+    const Exchange& exchange = parts.exchange;
+    if (exchange.sent.empty() || exchange.expected.empty()) {
+      window->unknown =
+          NotRecordedWords("a part", LastPart(call.function->name), facts);
+    } else {
+      window->values = {
+          ValueOf(facts, call, parts.sent, exchange.sent),
+          ValueOf(facts, call, parts.expected, exchange.expected)};
+    }
+    judged_->comparison.Add(facts, rule, *window);
+    window->values.clear();
+    window->unknown.clear();
   }
 
   RankRules<CollectiveSpec>* const judged_;

@@ -7,7 +7,9 @@
 //                           without splits, ...)
 //   {"what": "root"}        the same source or destination
 //   {"what": "splits"}      in all_to_all_single and all_to_all each sends the
-//                           part that the other expects, judged by pairs
+//                           part that the other expects, judged by pairs among
+//                           the first eight members, and once for the group
+//                           what concerns others: known where parts are equal
 //
 // A window is one collective of one group, by its number among those of the
 // group on each member. It is judged as soon as two members have begun it: one

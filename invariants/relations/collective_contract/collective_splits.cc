@@ -1,5 +1,6 @@
 #include "invariants/relations/collective_contract/collective_splits.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "invariants/rules/tensor_words.h"
@@ -47,34 +48,48 @@ std::string ElementOf(const ToldArguments& told, const char* list_name,
   return tensor ? TensorWords(*tensor) : "";
 }
 
+// With the member at `place`; part i of what is sent and of what is received
+// belongs to the group's i-th member.
+Exchange ExchangeAt(const ToldArguments& told, bool single,
+                    const ProcessGroupInfo& group, size_t place) {
+  const size_t members = group.ranks.size();
+  Exchange exchange{group.ranks[place], "", ""};
+  if (single) {
+    exchange.sent = PartOf(told, "input", "input_split_sizes", place, members);
+    exchange.expected =
+        PartOf(told, "output", "output_split_sizes", place, members);
+  } else {
+    exchange.sent = ElementOf(told, "input_tensor_list", place);
+    exchange.expected = ElementOf(told, "output_tensor_list", place);
+  }
+  return exchange;
+}
+
 }  // namespace
 
-// Part i of what is sent and of what is received belongs to the group's i-th
-// member.
-std::vector<Exchange> ExchangesOf(const Call& call,
-                                  const ProcessDefinitions& definitions,
-                                  const ProcessGroupInfo& group, int32_t rank) {
+std::optional<Exchanges> ExchangesOf(const Call& call,
+                                     const ProcessDefinitions& definitions,
+                                     const ProcessGroupInfo& group,
+                                     int32_t rank) {
   // all_to_all_single cuts one tensor along its rows, all_to_all takes a list
   // with a tensor for each member.
   const bool single = call.function->name == kSingle;
-  if (!single && call.function->name != kLists) return {};
+  if (!single && call.function->name != kLists) return std::nullopt;
   const ToldArguments told = ArgumentsOf(call, definitions);
-  const size_t members = group.ranks.size();
-  std::vector<Exchange> exchanges;
-  for (size_t place = 0; place < members; ++place) {
-    // A member's part for itself meets nobody's expectation.
-    if (group.ranks[place] == rank) continue;
-    Exchange exchange{group.ranks[place], "", ""};
-    if (single) {
-      exchange.sent =
-          PartOf(told, "input", "input_split_sizes", place, members);
-      exchange.expected =
-          PartOf(told, "output", "output_split_sizes", place, members);
-    } else {
-      exchange.sent = ElementOf(told, "input_tensor_list", place);
-      exchange.expected = ElementOf(told, "output_tensor_list", place);
+  Exchanges exchanges;
+  const size_t told_parts = std::min(group.ranks.size(), kMostParts);
+  const auto told_end = group.ranks.begin() + static_cast<int64_t>(told_parts);
+  if (std::find(group.ranks.begin(), told_end, rank) != told_end) {
+    for (size_t place = 0; place < told_parts; ++place) {
+      // A member's part for itself meets nobody's expectation.
+      if (group.ranks[place] == rank) continue;
+      exchanges.pairs.push_back(ExchangeAt(told, single, group, place));
     }
-    exchanges.push_back(std::move(exchange));
+  }
+  if (group.ranks.size() > kMostParts) {
+    // Known only where it is equal to all others.
+    exchanges.all = ExchangeAt(told, single, group, kMostParts);
+    exchanges.all->peer = -1;
   }
   return exchanges;
 }

@@ -6,6 +6,7 @@
 #define TRAINCHECK_INVARIANTS_RELATIONS_COLLECTIVE_CONTRACT_COLLECTIVE_SPLITS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,13 +22,25 @@ struct Exchange {
   std::string expected;  // of the peer; likewise
 };
 
-// Of a call of all_to_all_single or all_to_all, with each other member; empty:
-// it is neither. `rank` is the member that calls. Splits that are not given
-// are equal parts. Calls tell eight parts at most: those of further members are
-// not known.
-std::vector<Exchange> ExchangesOf(const Call& call,
-                                  const ProcessDefinitions& definitions,
-                                  const ProcessGroupInfo& group, int32_t rank);
+// Calls tell eight parts at most (kMaxElements of the agent): those of further
+// members are not known.
+inline constexpr size_t kMostParts = 8;
+
+struct Exchanges {
+  // With each other member, where both are among the first kMostParts: then
+  // each of the two can know its parts. So few in a group of any size.
+  std::vector<Exchange> pairs;
+  // In a larger group: the parts with every other member, which are equal if no
+  // splits are given ("" otherwise). Its peer is -1.
+  std::optional<Exchange> all;
+};
+
+// Of a call of all_to_all_single or all_to_all; nullopt: it is neither. `rank`
+// is the member that calls.
+std::optional<Exchanges> ExchangesOf(const Call& call,
+                                     const ProcessDefinitions& definitions,
+                                     const ProcessGroupInfo& group,
+                                     int32_t rank);
 
 // What such calls must tell.
 void AddExchangeNeeds(CaptureNeeds* needs);
