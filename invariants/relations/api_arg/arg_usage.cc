@@ -84,10 +84,13 @@ void UsageSpec::AddNeeds(CaptureNeeds* needs) const {
       continue;
     }
     content.arguments.insert(argument);
-    // The text "a tensor" stands for any tensor. It is told apart from a text
-    // that was given by the tensor's own traits.
-    const bool is_text = trait == argument && values.begin()->is_string() &&
-                         !traits.contains(argument + ".dtype");
+    // Any of the values may be a text: a plan without it would leave out each
+    // text that is given. The text "a tensor" stands for any tensor.
+    const bool is_text =
+        trait == argument &&
+        std::any_of(values.begin(), values.end(), [](const auto& value) {
+          return value.is_string() && value != kTensor;
+        });
     if (is_text) content.texts.insert(argument);
   }
 }
