@@ -120,11 +120,18 @@ void ReplicaJoin::EndRank(uint32_t attempt, int32_t rank,
     // Windows of the unit may have waited for this rank alone.
     const bool is_of_attempt = unit.attempt == attempt;
     if (is_of_attempt) Advance(unit, &state);
+    const bool is_over = is_of_attempt && IsOver(unit, &state);
+    const auto next = std::next(at);
     // Once it is over all is judged, and what comes all the same is not looked
     // at.
-    at = is_of_attempt && IsOver(unit, &state) ? units_.erase(at)
-                                               : std::next(at);
+    if (is_over) listener_->OnOver(units_.extract(at).key());
+    at = next;
   }
+}
+
+bool ReplicaJoin::HasUnits(uint32_t attempt) const {
+  const auto first = units_.lower_bound({attempt, 0, {}, 0});
+  return first != units_.end() && first->first.attempt == attempt;
 }
 
 // Members that are still missing will not come: Advance now judges all that is

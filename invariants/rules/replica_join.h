@@ -85,6 +85,8 @@ class ReplicaJoinListener {
   virtual ~ReplicaJoinListener() = default;
   virtual void OnJudged(const ReplicaUnit& unit,
                         const JudgedWindow& window) = 0;
+  // All members of the unit have ended: nothing of it is kept or will come.
+  virtual void OnOver(const ReplicaUnit& unit) {}
 };
 
 class ReplicaJoin {
@@ -104,6 +106,12 @@ class ReplicaJoin {
   void EndRank(uint32_t attempt, int32_t rank, const std::string& reason);
   // Nothing more will come at all.
   void EndRun();
+
+  bool HasEnded(uint32_t attempt, int32_t rank) const {
+    return ended_.contains({attempt, rank});
+  }
+  // Is anything kept of units of this attempt?
+  bool HasUnits(uint32_t attempt) const;
 
   void Fields(Archive& archive);
 

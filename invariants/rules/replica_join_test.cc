@@ -24,10 +24,13 @@ class Diary : public ReplicaJoinListener {
     if (window.again) text_ += "(again)";
     reason_ = window.unknown;
   }
+  void OnOver(const ReplicaUnit& unit) override { ++over_; }
   std::string Take() { return std::move(text_); }
   const std::string& reason() const { return reason_; }
+  int over() const { return over_; }
 
  private:
+  int over_ = 0;
   std::string text_;
   std::string reason_;
 };
@@ -56,6 +59,19 @@ TEST_F(ReplicaJoinTest, WaitsForTheOther) {
   Add(1, 1, 6);
   Add(0, 1, 6);
   EXPECT_EQ(diary_.Take(), "1:equal*");
+}
+
+TEST_F(ReplicaJoinTest, SaysWhenAUnitIsOver) {
+  Add(0, 0, 5);
+  EXPECT_TRUE(join_.HasUnits(0));
+  EXPECT_FALSE(join_.HasUnits(1));
+  join_.EndRank(0, 1, "ended");
+  EXPECT_EQ(diary_.Take(), "0:unknown");
+  EXPECT_EQ(diary_.over(), 0);
+  join_.EndRank(0, 0, "ended");
+  EXPECT_EQ(diary_.over(), 1);
+  EXPECT_FALSE(join_.HasUnits(0));
+  EXPECT_TRUE(join_.HasEnded(0, 0));
 }
 
 TEST_F(ReplicaJoinTest, OneRankMayBeFarAhead) {

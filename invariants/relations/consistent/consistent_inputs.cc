@@ -56,6 +56,8 @@ class InputsComparison : public JoinedRanks {
   void Add(const ProcessFacts& facts, size_t rule,
            const ReplicaGroupInfo& group, uint32_t ordinal,
            const GivenInputs& given) {
+    if (join_.HasEnded(facts.attempt(), *facts.rank())) return;
+    std::set<Ranks>& smaller_groups = smaller_groups_[facts.attempt()];
     // Noted from every rank: a group that splits the model is known to its
     // members only.
     for (const auto& [id, smaller] : facts.definitions().process_groups()) {
@@ -64,7 +66,7 @@ class InputsComparison : public JoinedRanks {
       if (smaller.ranks.size() >= group.ranks.size()) continue;
       Ranks ranks = smaller.ranks;
       std::sort(ranks.begin(), ranks.end());
-      smaller_groups_.insert({facts.attempt(), std::move(ranks)});
+      smaller_groups.insert(std::move(ranks));
     }
     ReplicaWindow window;
     window.step = given.step;
@@ -115,15 +117,21 @@ class InputsComparison : public JoinedRanks {
     sink_->OnVerdict(verdict);
   }
 
+  // What is compared in it all the same brings its groups again (Add).
+  void OnOver(const ReplicaUnit& unit) override {
+    if (!join_.HasUnits(unit.attempt)) smaller_groups_.erase(unit.attempt);
+  }
+
   // Are all these ranks in one smaller group? Such a group may split a model,
   // whose parts are given the same data.
   bool ShareData(uint32_t attempt, const Ranks& ranks) const {
-    return std::any_of(
-        smaller_groups_.begin(), smaller_groups_.end(), [&](const auto& group) {
-          return group.first == attempt &&
-                 std::includes(group.second.begin(), group.second.end(),
-                               ranks.begin(), ranks.end());
-        });
+    const auto groups = smaller_groups_.find(attempt);
+    return groups != smaller_groups_.end() &&
+           std::any_of(groups->second.begin(), groups->second.end(),
+                       [&](const Ranks& group) {
+                         return std::includes(group.begin(), group.end(),
+                                              ranks.begin(), ranks.end());
+                       });
   }
 
   Finding Describe(const ReplicaUnit& unit, const JudgedWindow& window,
@@ -141,8 +149,9 @@ class InputsComparison : public JoinedRanks {
 
   RuleSink* const sink_;
   TextTable calls_;
-  // (attempt, ranks, sorted) of process groups that are not of all replicas.
-  std::set<std::pair<uint32_t, Ranks>> smaller_groups_;
+  // By attempt, the ranks (sorted) of process groups that are not of all
+  // replicas.
+  std::map<uint32_t, std::set<Ranks>> smaller_groups_;
 };
 
 class InputsOfProcess : public ProcessObserver {

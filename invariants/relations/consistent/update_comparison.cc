@@ -70,6 +70,8 @@ std::string Missing(const ReplicaUnit& unit, const JudgedWindow& window) {
 
 void UpdateComparison::Add(const ProcessFacts& facts, size_t rule,
                            UpdateWindow window) {
+  // Nothing is begun anew of a unit that is over.
+  if (join_.HasEnded(facts.attempt(), *facts.rank())) return;
   const ReplicaUnit unit{facts.attempt(), rule, std::move(window.ranks),
                          window.ordinal};
   Unit& state = units_[unit];

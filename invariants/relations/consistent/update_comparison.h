@@ -47,6 +47,10 @@ class UpdateComparison : public JoinedRanks {
 
   void Fields(Archive& archive);
 
+  // Of which something is known: for the test that those of attempts that have
+  // ended are let go.
+  size_t units() const { return units_.size(); }
+
  private:
   // What is known of the windows of a unit.
   struct Unit {
@@ -59,6 +63,7 @@ class UpdateComparison : public JoinedRanks {
   };
 
   void OnJudged(const ReplicaUnit& unit, const JudgedWindow& window) override;
+  void OnOver(const ReplicaUnit& unit) override { units_.erase(unit); }
   Finding Describe(const ReplicaUnit& unit, const JudgedWindow& window,
                    const std::vector<uint32_t>& differ, size_t judged) const;
 
