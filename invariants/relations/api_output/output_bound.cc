@@ -71,8 +71,8 @@ absl::StatusOr<BoundSpec> BoundSpec::Parse(const nlohmann::json& parameters,
   return reader.Finish(spec);
 }
 
-// None where the value is not a tensor or has fewer dimensions: then the window
-// is unknown, and no hypothesis is made of it.
+// None where the value is not a tensor or has fewer dimensions: no hypothesis
+// is made of it.
 std::optional<int64_t> SizeOf(const CallValue* value, uint64_t dimension) {
   const auto* tensor = value ? value->Get<TensorValue>() : nullptr;
   if (!tensor || dimension >= tensor->sizes.size()) return std::nullopt;
@@ -91,6 +91,20 @@ std::optional<int64_t> NumberOf(const CallValue* value) {
   const auto whole = number ? WholePart(*number) : std::nullopt;
   if (whole && static_cast<double>(*whole) != *number) return std::nullopt;
   return whole;
+}
+
+// Was it recorded, as something that has no such size?
+bool HasNoSize(const CallValue* value, uint64_t dimension) {
+  if (!value || value->Get<std::monostate>()) return false;
+  const auto* tensor = value->Get<TensorValue>();
+  return !tensor || (tensor->dimensions && dimension >= *tensor->dimensions);
+}
+
+// Was it recorded, as something that is not a number? The number in a tensor
+// is not recorded.
+bool IsNoNumber(const CallValue* value) {
+  return value && !value->Get<std::monostate>() && !value->Get<TensorValue>() &&
+         !value->Get<int64_t>() && !value->Get<double>();
 }
 
 // Tries every number that a user's function is given as a bound for every
@@ -187,9 +201,18 @@ class BoundsOfProcess : public ProcessObserver {
     const BoundSpec& spec = rule.spec;
     const auto result = ResultOf(call, facts.definitions());
     const ToldArguments told = ArgumentsOf(call, facts.definitions());
-    const auto after = SizeOf(result ? &*result : nullptr, spec.dimension);
-    const auto before = SizeOf(told.Find(spec.over), spec.dimension);
-    const auto most = NumberOf(told.Find(spec.bound));
+    const CallValue* returned = result ? &*result : nullptr;
+    const CallValue* over = told.Find(spec.over);
+    const CallValue* bound = told.Find(spec.bound);
+    // A call that is not given both, or does not return a tensor, has no bound
+    // (max_new_tokens=None).
+    if (HasNoSize(returned, spec.dimension) ||
+        HasNoSize(over, spec.dimension) || IsNoNumber(bound)) {
+      return;
+    }
+    const auto after = SizeOf(returned, spec.dimension);
+    const auto before = SizeOf(over, spec.dimension);
+    const auto most = NumberOf(bound);
     Verdict verdict = NewVerdict(facts, rule.index, /*object=*/0);
     if (!after || !before || !most) {
       MarkUnknown(facts.recorded().whole()

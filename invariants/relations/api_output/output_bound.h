@@ -5,8 +5,9 @@
 //    "over": "input_ids", "bound": "max_new_tokens"}
 //
 // size(dimension) of the result less that of the tensor `over` is at most the
-// number `bound`. A window is one call that returns a tensor and is given both.
-// It is learned where the bound was reached and never passed.
+// number `bound`. A window is one call that returns a tensor with this
+// dimension and is given both: None is not a bound. It is learned where the
+// bound was reached and never passed.
 //
 // Unknown where a call does not tell its result or one of the two. Needs calls
 // of the function with their results and these arguments.

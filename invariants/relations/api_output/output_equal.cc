@@ -100,6 +100,17 @@ std::optional<uint64_t> RowsGiven(const CallValue* value) {
   return list ? value->length : std::nullopt;
 }
 
+// A number in a tensor.
+bool IsScalar(const TensorValue& tensor) { return tensor.dimensions == 0u; }
+
+// Was it recorded, as something that has no rows? What has a length and no
+// elements may be a list of which none was recorded.
+bool HasNoRows(const CallValue* value) {
+  if (!value || value->Get<std::monostate>()) return false;
+  const auto* tensor = value->Get<TensorValue>();
+  return tensor ? IsScalar(*tensor) : !value->length;
+}
+
 // Does an argument have another type than the result? Then the call has cast. A
 // function that ignores autocast returns the type of its inputs, which may be
 // that of the region by accident.
@@ -238,7 +249,8 @@ class OutputsOfProcess : public ProcessObserver {
   void JudgeDtype(const ProcessFacts& facts, const Call& call,
                   const TensorValue& result,
                   const std::optional<std::string>& wanted, Verdict* verdict);
-  void JudgeRows(const ProcessFacts& facts, const Call& call,
+  // False: argument or result has no rows, so the call is not a window.
+  bool JudgeRows(const ProcessFacts& facts, const Call& call,
                  const TensorValue& result, const OutputRule& rule,
                  Verdict* verdict);
 
@@ -288,8 +300,8 @@ void OutputsOfProcess::Judge(const ProcessFacts& facts, const Call& call,
                 &verdict);
   } else if (rule.spec.is_autocast()) {
     JudgeDtype(facts, call, *tensor, region, &verdict);
-  } else {
-    JudgeRows(facts, call, *tensor, rule, &verdict);
+  } else if (!JudgeRows(facts, call, *tensor, rule, &verdict)) {
+    return;
   }
   judged_->sink->OnVerdict(verdict);
 }
@@ -311,27 +323,30 @@ void OutputsOfProcess::JudgeDtype(const ProcessFacts& facts, const Call& call,
   Violate(facts, call, *wanted, "a result of " + result.dtype, verdict);
 }
 
-void OutputsOfProcess::JudgeRows(const ProcessFacts& facts, const Call& call,
+bool OutputsOfProcess::JudgeRows(const ProcessFacts& facts, const Call& call,
                                  const TensorValue& result,
                                  const OutputRule& rule, Verdict* verdict) {
   const ToldArguments arguments = ArgumentsOf(call, facts.definitions());
   const std::string& name = rule.spec.argument;
   const CallValue* argument = arguments.Find(name);
+  if (HasNoRows(argument) || IsScalar(result)) return false;
   const auto given = RowsGiven(argument);
   const auto rows = RowsOf(result);
   if (!given || !rows) {
-    return MarkUnknown(
-        name + " or the result of " + rule.spec.function.Describe() +
-            " has no rows, or was not recorded, on " + facts.Name(),
-        verdict);
+    MarkUnknown(name + " or the result of " + rule.spec.function.Describe() +
+                    " has no rows, or was not recorded, on " + facts.Name(),
+                verdict);
+    return true;
   }
   const auto last = last_rows_.find(rule.index);
   // With one number of rows throughout, the result may have it by accident.
   verdict->varied = last != last_rows_.end() && last->second != *given;
   last_rows_[rule.index] = *given;
-  if (*given == *rows) return;
-  Violate(facts, call, std::to_string(*given) + " rows, as " + name,
-          std::to_string(*rows) + " rows", verdict);
+  if (*given != *rows) {
+    Violate(facts, call, std::to_string(*given) + " rows, as " + name,
+            std::to_string(*rows) + " rows", verdict);
+  }
+  return true;
 }
 
 }  // namespace

@@ -10,7 +10,8 @@
 // The second: the result has as many rows as this argument has rows, or
 // elements where it is a list (no sample of a batch is lost or invented).
 // FUNCTION by name or role. A window is one call that returns a tensor; for the
-// first, inside an enabled region of the tensor's device.
+// first, inside an enabled region of the tensor's device; for the second, of
+// which argument and result have rows.
 //
 // Unknown where a call does not tell its result or the argument. Needs calls
 // of the function with their results.
