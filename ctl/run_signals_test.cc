@@ -35,11 +35,10 @@ TEST(RunSignalsTest, ATrainingThatDiesOfItGivesTheShellsCode) {
   EXPECT_EQ(run.Wait().code, 128 + SIGTERM);
 }
 
-// Runs a counting training under a terminal, types Ctrl-C and returns the exit
-// code.
-int InterruptFromTerminal(const char* argument) {
-  int terminal = -1;
-  const pid_t pid = forkpty(&terminal, nullptr, nullptr, nullptr);
+// Starts a counting training under a terminal whose session traincheckctl
+// leads, and waits until it counts.
+pid_t StartInTerminal(const char* argument, int* terminal) {
+  const pid_t pid = forkpty(terminal, nullptr, nullptr, nullptr);
   if (pid == 0) {
     std::vector<std::string> environment =
         CleanEnvironment({"TRAINCHECK_AGENT_DIR=ctl/testing"});
@@ -53,19 +52,34 @@ int InterruptFromTerminal(const char* argument) {
   std::string shown;
   char buffer[256];
   while (shown.find("started") == std::string::npos) {
-    const ssize_t n = read(terminal, buffer, sizeof(buffer));
+    const ssize_t n = read(*terminal, buffer, sizeof(buffer));
     if (n <= 0) break;
     shown.append(buffer, static_cast<size_t>(n));
   }
-  EXPECT_EQ(write(terminal, "\x03", 1), 1) << shown;
-  // Until the terminal has no user any more.
-  while (read(terminal, buffer, sizeof(buffer)) > 0) {
-  }
+  EXPECT_NE(shown.find("started"), std::string::npos) << shown;
+  return pid;
+}
+
+int ExitCodeOf(pid_t pid) {
   int wait_status = 0;
   EXPECT_EQ(waitpid(pid, &wait_status, 0), pid);
-  close(terminal);
   EXPECT_TRUE(WIFEXITED(wait_status));
   return WEXITSTATUS(wait_status);
+}
+
+// Runs a counting training under a terminal, types Ctrl-C and returns the exit
+// code.
+int InterruptFromTerminal(const char* argument) {
+  int terminal = -1;
+  const pid_t pid = StartInTerminal(argument, &terminal);
+  EXPECT_EQ(write(terminal, "\x03", 1), 1);
+  // Until the terminal has no user any more.
+  char buffer[256];
+  while (read(terminal, buffer, sizeof(buffer)) > 0) {
+  }
+  const int code = ExitCodeOf(pid);
+  close(terminal);
+  return code;
 }
 
 TEST(RunSignalsTest, ATerminalsInterruptReachesTheTrainingByItself) {
@@ -76,6 +90,15 @@ TEST(RunSignalsTest, ATerminalsInterruptReachesTheTrainingByItself) {
 // clean end. This training gets none from the terminal.
 TEST(RunSignalsTest, ATerminalsInterruptIsNotForwarded) {
   EXPECT_EQ(InterruptFromTerminal("own-group"), 40);
+}
+
+// The kernel sends the hang-up of a terminal to the leader of its session
+// alone, and this training is not the leader: nobody else would end it.
+TEST(RunSignalsTest, ATerminalThatHangsUpEndsTheTraining) {
+  int terminal = -1;
+  const pid_t pid = StartInTerminal(nullptr, &terminal);
+  close(terminal);
+  EXPECT_EQ(ExitCodeOf(pid), 41);
 }
 
 TEST(RunSignalsTest, IgnoredSignalsStayIgnored) {

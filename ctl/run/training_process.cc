@@ -37,9 +37,13 @@ bool Ignored(int signal_number) {
 }
 
 // The kernel sends a terminal's signals to the whole group, so the training
-// has them already; the others were meant for what this process runs.
-bool SentToThisProcess(const siginfo_t& info) {
-  return info.si_code != SI_KERNEL;
+// has them already; the others were meant for what this process runs. Only the
+// hang-up goes to the leader of the session alone (ssh -t, docker -t, tmux): a
+// leader that goes on has to pass it on, or the training is left without
+// anybody who could end it.
+bool SentToThisProcess(int number, const siginfo_t& info) {
+  return info.si_code != SI_KERNEL ||
+         (number == SIGHUP && getsid(0) == getpid());
 }
 
 int ExitCode(int wait_status) {
@@ -118,7 +122,7 @@ int WaitForTraining(pid_t pid, const TrainingSignals& signals,
     const int number = overseer
                            ? sigtimedwait(&signals.handled(), &info, &kGlance)
                            : sigwaitinfo(&signals.handled(), &info);
-    if (number > 0 && number != SIGCHLD && SentToThisProcess(info)) {
+    if (number > 0 && number != SIGCHLD && SentToThisProcess(number, info)) {
       // Only this loop reaps the child, so the pid is still its own.
       kill(pid, number);
     }
