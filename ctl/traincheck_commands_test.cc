@@ -162,6 +162,10 @@ TEST_F(TrainCheckCommandsTest, AFolderMustHoldATraceAndTheRunBeNew) {
   ProcessResult result = import("r2");
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("holds no trace"));
+  Write("trace_API_1_2.log", "");
+  result = import("r2");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("hold no line"));
   Write("trace_API_1_2.log", "{\n");
   result = import("r2");
   EXPECT_EQ(result.code, 2);

@@ -117,7 +117,7 @@ class Importer {
     auto folder = TraceFolder::Open(options_.folder);
     if (!folder.ok()) return Refuse(folder.status());
     if ((*folder)->processes().empty()) {
-      return Refuse(NothingIn((*folder)->skipped().front()));
+      return Refuse(NothingIn((*folder)->skipped()));
     }
     auto client = Client::Make(context_.server);
     auto delivery = Delivery::Make(context_.server);
@@ -135,7 +135,13 @@ class Importer {
   }
 
  private:
-  absl::Status NothingIn(const SkippedLine& line) const {
+  absl::Status NothingIn(const std::vector<SkippedLine>& skipped) const {
+    // A program that was ended before its first call leaves empty files.
+    if (skipped.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the files of \"", options_.folder, "\" hold no line"));
+    }
+    const SkippedLine& line = skipped.front();
     return absl::InvalidArgumentError(absl::StrCat(
         "no line of \"", options_.folder, "\" can be read; the first, ",
         line.file, " line ", line.line, ": ", line.reason));
