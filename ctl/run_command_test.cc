@@ -92,8 +92,9 @@ TEST(RunCommandTest, SetsTheAgentsEnvironment) {
   EXPECT_THAT(out, HasSubstr("TRAINCHECK_EXPERIMENT=my exp\n"));
   EXPECT_THAT(out, HasSubstr("TRAINCHECK_CHECK=builtin,s\n"));
   EXPECT_THAT(out, Not(HasSubstr("TRAINCHECK_COLLECT")));
-  EXPECT_THAT(out, testing::ContainsRegex(
-                       "TRAINCHECK_RUN=my_exp-[0-9]{8}-[0-9]{6}-[0-9a-f]{4}"));
+  EXPECT_THAT(out,
+              testing::ContainsRegex(
+                  "TRAINCHECK_RUN=my_exp-[0-9]{8}-[0-9]{6}-[0-9a-f]{12}\n"));
 }
 
 TEST(RunCommandTest, CollectIsPassedOn) {

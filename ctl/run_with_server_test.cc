@@ -154,6 +154,14 @@ TEST_F(RunWithServerTest, ARunIdThatExistsStopsBeforeTheStart) {
   EXPECT_THAT(result.err, HasSubstr("\"r1\" exists already"));
 }
 
+TEST_F(RunWithServerTest, AnIdThatWasMadeUpMustBeNewToo) {
+  server_.Edit([](FakeData& data) { data.every_run_exists = true; });
+  const ProcessResult result = RunShell({}, "echo trained", server_.address());
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("exists already"));
+}
+
 TEST_F(RunWithServerTest, ThePlanOfTheSetIsThereForTheFirstCall) {
   const std::string plan = R"({"format":1,"version":1})";
   server_.Edit([&](FakeData& data) { data.set_plan.set_json(plan); });

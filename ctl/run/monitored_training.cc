@@ -38,7 +38,8 @@ std::string FreshRunId(const TrainingRunOptions& options) {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   const uint64_t now_ns = now.tv_sec * 1'000'000'000ull + now.tv_nsec;
-  return NewRunId(name, now_ns, static_cast<uint16_t>(std::random_device()()));
+  std::random_device random;  // 32 bits each time
+  return NewRunId(name, now_ns, uint64_t{random()} << 32 | random());
 }
 
 }  // namespace
@@ -59,7 +60,7 @@ bool MonitoredTraining::Prepare() {
   // A reference run is checked against nothing, also where sets are deployed
   // for its experiment.
   const StartCheck check =
-      CheckStart(&client_, {options_.server, options_.run, options_.check_set,
+      CheckStart(&client_, {options_.server, run_, options_.check_set,
                             options_.collect ? "" : options_.experiment,
                             options_.silenced, options_.require_server});
   server_answered_ = check.server_answered;

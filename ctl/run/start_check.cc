@@ -99,8 +99,9 @@ absl::StatusOr<StartCheck> Ask(Client* client,
   auto selection = client->GetSelection(options.experiment, check.check_set);
   if (!selection.ok()) return selection.status();
   check.selection = *std::move(selection);
-  // Only an id that the user gave: a generated one has a random part.
-  if (!options.run.empty()) status = CheckRunIsNew(client, options.run);
+  // Also one that was made up: a second training under it would become a part
+  // of the first, and this costs one question.
+  status = CheckRunIsNew(client, options.run);
   if (!status.ok()) return status;
   return check;
 }

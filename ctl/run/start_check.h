@@ -13,7 +13,7 @@ namespace traincheck::ctl {
 
 struct StartCheckOptions {
   std::string server;      // for messages
-  std::string run;         // given by hand; empty: made up, needs no check
+  std::string run;         // its id, given by hand or made up
   std::string check_set;   // empty: none
   std::string experiment;  // empty: the agent names it, or a reference run
   std::vector<SilencedRule> silenced;

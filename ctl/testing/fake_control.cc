@@ -93,8 +93,13 @@ Status FakeControl::GetRun(ServerContext*, const v1::GetRunRequest* request,
                            v1::Run* reply) {
   const FakeData data = Copy();
   const v1::Run* run = FindRun(data, request->run());
-  if (run == nullptr) return NotFound("run " + request->run());
-  *reply = *run;
+  if (run != nullptr) {
+    *reply = *run;
+  } else if (data.every_run_exists) {
+    reply->set_id(request->run());
+  } else {
+    return NotFound("run " + request->run());
+  }
   return data.failure;
 }
 

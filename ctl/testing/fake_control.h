@@ -19,6 +19,8 @@ namespace traincheck::ctl {
 struct FakeData {
   v1::ServerStatus status;
   std::vector<v1::Run> runs;
+  // Whatever its id.
+  bool every_run_exists = false;
   std::vector<v1::SetDetail> sets;
   std::vector<v1::Violation> violations;
   std::vector<v1::InferProgress> infer;

@@ -12,10 +12,13 @@
 namespace traincheck::ctl {
 namespace {
 
-// With the time and the random part, 21 characters, an id stays below
+// With the time and the random part, 29 characters, an id stays below
 // kMaxIdLength.
 constexpr size_t kMaxNameLength = 64;
 constexpr size_t kMaxIdLength = 128;
+// 300 tasks of an array job that begin in one second draw two equal numbers
+// once in a billion times. With 16 bits they did every second time.
+constexpr int kRandomBits = 48;
 
 bool Allowed(char c) {
   return absl::ascii_isalnum(c) ||
@@ -46,13 +49,14 @@ std::string ProgramName(const std::vector<std::string>& command) {
 // The random part sets runs apart that begin in one second, as those of an
 // array job do.
 std::string NewRunId(const std::string& name, uint64_t now_unix_ns,
-                     uint16_t random) {
+                     uint64_t random) {
   std::string safe = name.substr(0, kMaxNameLength);
   std::replace_if(
       safe.begin(), safe.end(), [](char c) { return !Allowed(c); }, '_');
   // As CheckRunId wants it; a script may be called _train.py.
   if (safe.empty() || !absl::ascii_isalnum(safe[0])) safe = "run" + safe;
-  return absl::StrFormat("%s-%s-%04x", safe, CompactTime(now_unix_ns), random);
+  return absl::StrFormat("%s-%s-%012x", safe, CompactTime(now_unix_ns),
+                         random & ((uint64_t{1} << kRandomBits) - 1));
 }
 
 absl::Status CheckRunId(const std::string& id) {

@@ -1,4 +1,4 @@
-// Names of new runs: <experiment or program>-<UTC yyyymmdd-hhmmss>-<4 hex>.
+// Names of new runs: <experiment or program>-<UTC yyyymmdd-hhmmss>-<12 hex>.
 #ifndef TRAINCHECK_CTL_TEXT_RUN_ID_H_
 #define TRAINCHECK_CTL_TEXT_RUN_ID_H_
 
@@ -15,8 +15,9 @@ namespace traincheck::ctl {
 std::string ProgramName(const std::vector<std::string>& command);
 
 // `name` is cut to 64 characters; what CheckRunId would refuse becomes "_".
+// The lower 48 bits of `random` count.
 std::string NewRunId(const std::string& name, uint64_t now_unix_ns,
-                     uint16_t random);
+                     uint64_t random);
 
 // An id given by hand: 1 to 128 of the characters A-Z a-z 0-9 . _ : -,
 // the first a letter or digit.

@@ -18,8 +18,11 @@ TEST(RunIdTest, NamesTheProgram) {
   EXPECT_EQ(ProgramName({}), "run");
 }
 
-TEST(RunIdTest, NameTimeAndFourHexDigits) {
-  EXPECT_EQ(NewRunId("cnn", kNow, 0x0a1f), "cnn-20260301-090507-0a1f");
+TEST(RunIdTest, NameTimeAndTwelveHexDigits) {
+  EXPECT_EQ(NewRunId("cnn", kNow, 0x0a1f'5678'9abc),
+            "cnn-20260301-090507-0a1f56789abc");
+  EXPECT_EQ(NewRunId("cnn", kNow, ~uint64_t{0}),
+            "cnn-20260301-090507-ffffffffffff");
 }
 
 TEST(RunIdTest, WhatItMakesItAccepts) {
