@@ -1,10 +1,9 @@
 #include "ctl/client.h"
 
-#include <cstdlib>
 #include <optional>
 #include <utility>
 
-#include "base/credentials.h"
+#include "ctl/channel.h"
 #include "grpcpp/grpcpp.h"
 #include "invariants/sets/set_ref.h"
 #include "proto/traincheck/v1/access.grpc.pb.h"
@@ -16,25 +15,10 @@
 namespace traincheck::ctl {
 namespace {
 
-// From daemons that send a set in one message.
-constexpr int kMaxMessageBytes = 64 << 20;
 // Of a set that is sent in parts, and how much longer that may take than other
 // answers: the daemon reads every rule.
 constexpr size_t kPartBytes = 1 << 20;
 constexpr int kTimesForSets = 12;
-// A daemon that comes back is met within this time.
-constexpr int kMaxBackoffMs = 1000;
-
-// gRPC's own backoff grows to two minutes: a watch would show nothing of a
-// server that is back.
-grpc::ChannelArguments ChannelOptions() {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
-  return arguments;
-}
 
 absl::Status ToAbsl(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
@@ -163,8 +147,7 @@ Client::~Client() = default;
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Make(
     const std::string& address, std::chrono::milliseconds answer_timeout) {
-  auto channel =
-      MakeChannel(address, ChannelOptions(), ClientFilesOf(std::getenv));
+  auto channel = MakeServerChannel(address);
   if (!channel.ok()) return channel.status();
   auto impl = std::make_unique<Impl>();
   impl->stub = v1::Control::NewStub(*channel);
