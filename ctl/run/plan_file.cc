@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -62,9 +63,14 @@ absl::StatusOr<std::string> PlanFolder() {
 }
 
 // By a rename, so that a training that starts meanwhile reads all of it. Jobs
-// that start together write the same file, each under a name of its own first.
+// that start together write the same file, each under a name of its own first:
+// a random one, because hosts share a home, and process numbers are those of
+// one host. mkstemp would make a file that no other user can read, whatever the
+// umask says.
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  const std::string temporary = absl::StrCat(path, ".", getpid());
+  std::random_device random;  // 32 bits each time
+  const std::string temporary =
+      absl::StrCat(path, ".", absl::Hex(random()), absl::Hex(random()));
   {
     std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
     file << text;
