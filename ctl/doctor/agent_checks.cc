@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -48,13 +49,25 @@ for name in ("libtraincheck_agent.so", "libtraincheck_agent_core.so"):
 print(json.dumps(facts))
 )";
 
-// The spool folder of the trial alone. Its path is empty if none can be made.
+// The spool folder of the trial alone. If none can be made, its path is empty
+// and problem() says why.
 class TrialFolder {
  public:
   TrialFolder() {
-    std::string pattern =
-        fs::temp_directory_path() / "traincheck-doctor-XXXXXX";
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+    std::error_code error;
+    const fs::path parent = fs::temp_directory_path(error);
+    if (error) {
+      const char* const named = std::getenv("TMPDIR");
+      problem_ = absl::StrCat(named == nullptr ? "/tmp" : named, ": ",
+                              error.message());
+      return;
+    }
+    std::string pattern = parent / "traincheck-doctor-XXXXXX";
+    if (mkdtemp(pattern.data()) != nullptr) {
+      path_ = pattern;
+    } else {
+      problem_ = absl::StrCat(parent.string(), ": ", std::strerror(errno));
+    }
   }
   ~TrialFolder() {
     std::error_code ignored;  // a relay may still be writing its last file
@@ -63,9 +76,11 @@ class TrialFolder {
   TrialFolder(const TrialFolder&) = delete;
   TrialFolder& operator=(const TrialFolder&) = delete;
   const fs::path& path() const { return path_; }
+  const std::string& problem() const { return problem_; }
 
  private:
   fs::path path_;
+  std::string problem_;
 };
 
 // Lines of ours on the trial's stderr.
@@ -184,6 +199,14 @@ Finding CheckAgentFiles(const std::string& library) {
 std::vector<Finding> CheckPython(const std::string& library,
                                  const std::string& python) {
   const TrialFolder spool;
+  // With the user's own spool folder the trial would show nothing, and leave
+  // its records there.
+  if (spool.path().empty()) {
+    return {{"trial", Health::kFail,
+             absl::StrCat("not tried, the temporary folder takes no folder: ",
+                          spool.problem()),
+             "name one that is there and takes files by TMPDIR"}};
+  }
   const auto trial = Train(library, python, spool.path());
   if (!trial.ok()) {
     return {{"python", Health::kFail, std::string(trial.status().message()),
