@@ -1,6 +1,8 @@
 // Every command but `run`, as a process, against a server with canned data.
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +29,25 @@ TEST_F(CommandsTest, AStdoutThatTakesNothingIsSaid) {
   const ProcessResult result = RunProcess(runs);
   EXPECT_EQ(result.code, 5);
   EXPECT_THAT(result.err, HasSubstr("stdout cannot be written"));
+}
+
+// As with | head, also where SIGPIPE does not end the command.
+TEST_F(CommandsTest, AReaderThatHasSeenEnoughIsNotAFault) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  // For the shell, which knows no number above 9.
+  ASSERT_EQ(dup2(ends[1], 9), 9);
+  for (const char* before : {"", "trap '' PIPE; "}) {
+    Process::Options runs = ForServer({"runs", "list"});
+    const std::string script = std::string(before) + R"(exec "$0" "$@" >&9)";
+    runs.command.insert(runs.command.begin(), {"sh", "-c", script});
+    const ProcessResult result = RunProcess(runs);
+    EXPECT_EQ(result.code, 128 + SIGPIPE) << before;
+    EXPECT_EQ(result.err, "") << before;
+  }
+  close(9);
+  close(ends[1]);
 }
 
 TEST_F(CommandsTest, SetsListAndShow) {

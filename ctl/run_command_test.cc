@@ -27,6 +27,22 @@ TEST(RunCommandTest, PassesTheExitCodeOn) {
   EXPECT_EQ(RunShell({}, "kill -TERM $$").code, 128 + 15);
 }
 
+// As with 2> >(tee log) when tee dies: the training must not go on unwatched.
+TEST(RunCommandTest, AStderrThatNobodyReadsAnyMoreEndsNothing) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  ASSERT_LT(ends[1], 10);  // or the shell would take it for a word
+  Process::Options options = Ctl(
+      {"--server", kNobody, "run", "--", "sh", "-c", "echo trained; exit 5"});
+  const std::string script = "exec \"$0\" \"$@\" 2>&" + std::to_string(ends[1]);
+  options.command.insert(options.command.begin(), {"sh", "-c", script});
+  const ProcessResult result = RunProcess(options);
+  close(ends[1]);
+  EXPECT_EQ(result.code, 5);
+  EXPECT_EQ(result.out, "trained\n");
+}
+
 TEST(RunCommandTest, CommandsThatCannotRun) {
   const ProcessResult missing =
       RunProcess(Ctl({"run", "--", "/no/such/program"}));

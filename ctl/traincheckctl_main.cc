@@ -1,3 +1,5 @@
+#include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -9,11 +11,20 @@
 namespace traincheck::ctl {
 namespace {
 
+// Of a pipe: `traincheckctl preflight ... | head` has seen enough.
+bool ReaderIsGone() {
+  pollfd out = {STDOUT_FILENO, 0, 0};
+  return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 // Writes out what is left in the buffers of stdout; kExitOutput in the place of
-// kExitDone if it cannot be.
+// kExitDone if it cannot be, or what SIGPIPE gives, which some commands ignore.
 int CodeOnceWritten(int code) {
   std::cout.flush();
   if (std::cout.good()) return code;
+  if (ReaderIsGone()) {
+    return code == kExitDone ? kExitSignalBase + SIGPIPE : code;
+  }
   Complain(
       "stdout cannot be written, so what was asked for is not there, or not "
       "all of it: look whether its disk is full");

@@ -56,6 +56,10 @@ int ExitCode(int wait_status) {
 TrainingSignals::TrainingSignals() {
   // Inherited as ignored it would make children vanish unseen.
   signal(SIGCHLD, SIG_DFL);
+  // What reads stderr may be gone (2> >(tee log)): a warning that nobody reads
+  // must not end this program, and leave the training unwatched and its exit
+  // code unknown. The training gets the default again (StartTraining).
+  signal(SIGPIPE, SIG_IGN);
   sigemptyset(&ending_);
   for (int number : kEndingSignals) {
     if (!Ignored(number)) sigaddset(&ending_, number);

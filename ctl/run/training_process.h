@@ -25,7 +25,8 @@ namespace traincheck::ctl {
 // Keeps the signals that end a training from ending this program before it:
 // they are blocked in this thread and every later one, and taken by the
 // functions below. The training gets the mask that was there before. A signal
-// that the parent had ignored (nohup) stays ignored.
+// that the parent had ignored (nohup) stays ignored. SIGPIPE is ignored from
+// here on.
 class TrainingSignals {
  public:
   TrainingSignals();
