@@ -3,6 +3,8 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -33,23 +35,39 @@ bool Reached(const v1::Process& process, uint64_t steps) {
   return process.has_last_step() && process.last_step() + 1 >= steps;
 }
 
+constexpr int64_t kNoRank = -1;
+
+struct AttemptProgress {
+  uint64_t world = 0;         // 0: not known
+  std::set<int64_t> reached;  // ranks
+};
+
 }  // namespace
 
 // Processes that did not get there count as missing, unless another process of
-// the training has their place.
+// the attempt has their place. What ranks reached in two attempts does not add
+// up: each may have ended for the lack of another one.
 bool AllReached(const v1::Run& run, uint64_t steps) {
-  uint64_t reached = 0;
+  std::map<uint32_t, AttemptProgress> attempts;
   for (const v1::Process& process : run.processes()) {
     if (!Trains(process)) continue;
+    AttemptProgress& attempt = attempts[process.attempt()];
+    attempt.world = std::max<uint64_t>(
+        attempt.world, process.has_world() ? process.world() : run.world());
     if (Reached(process, steps)) {
-      ++reached;
+      // Those without a place among the ranks count as one.
+      attempt.reached.insert(process.has_rank() ? process.rank() : kNoRank);
     } else if (!Ended(process)) {
       return false;
     }
   }
   // A training without a process group has no world. Ranks that have not come
-  // yet count as missing.
-  return reached >= std::max<uint64_t>(run.world(), 1);
+  // yet count as missing. An earlier attempt counts as well: what a launcher
+  // starts after one that was through was not asked for.
+  return absl::c_any_of(attempts, [](const auto& entry) {
+    const AttemptProgress& attempt = entry.second;
+    return attempt.reached.size() >= std::max<uint64_t>(attempt.world, 1);
+  });
 }
 
 bool AnyEndedThere(const v1::Run& run, uint64_t steps) {

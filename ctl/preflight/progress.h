@@ -16,8 +16,8 @@
 
 namespace traincheck::ctl {
 
-// Has every rank of the run closed so many steps? A process that ended before
-// is none that anybody waits for where another has its place.
+// Has every rank of an attempt of the run closed so many steps? A process that
+// ended before is none that anybody waits for where another has its place.
 bool AllReached(const v1::Run& run, uint64_t steps);
 
 // Has a rank of the run ended after so many steps, as it was to? Others may

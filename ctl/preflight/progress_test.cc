@@ -21,13 +21,48 @@ TEST(AllReached, CountsTheRanksOfTheWorld) {
   EXPECT_FALSE(AllReached(run, 3));
   run.set_world(2);
   AddRank(v1::PROCESS_STATE_ENDED, 2, &run);
+  run.mutable_processes(0)->set_rank(0);
   EXPECT_FALSE(AllReached(run, 3));
   AddRank(v1::PROCESS_STATE_STREAMING, 1, &run);
+  run.mutable_processes(1)->set_rank(1);
   EXPECT_FALSE(AllReached(run, 3));
   run.mutable_processes(1)->set_last_step(2);
   EXPECT_TRUE(AllReached(run, 3));
   AddRank(v1::PROCESS_STATE_STREAMING, -1, &run, v1::PROCESS_KIND_WORKER);
   EXPECT_TRUE(AllReached(run, 3));
+}
+
+// Of two ranks the first reached its step in both attempts and the other
+// crashed in both: nobody was through.
+TEST(AllReached, DoesNotAddUpAttempts) {
+  v1::Run run;
+  run.set_world(2);
+  for (uint32_t attempt : {0, 1}) {
+    for (int rank : {0, 1}) {
+      AddRank(v1::PROCESS_STATE_ENDED, rank == 0 ? 19 : 4, &run);
+      v1::Process& process = *run.mutable_processes()->rbegin();
+      process.set_attempt(attempt);
+      process.set_rank(rank);
+      process.set_world(2);
+    }
+  }
+  EXPECT_FALSE(AllReached(run, 20));
+  // One attempt that was through is enough: what a launcher starts after it
+  // was not asked for.
+  run.mutable_processes(1)->set_last_step(19);
+  EXPECT_TRUE(AllReached(run, 20));
+}
+
+TEST(AllReached, CountsARankOnce) {
+  v1::Run run;
+  run.set_world(2);
+  for (int i : {0, 1}) {
+    AddRank(v1::PROCESS_STATE_ENDED, 19, &run);
+    run.mutable_processes(i)->set_rank(0);
+  }
+  EXPECT_FALSE(AllReached(run, 20));
+  run.mutable_processes(1)->set_rank(1);
+  EXPECT_TRUE(AllReached(run, 20));
 }
 
 TEST(AnyEndedThere, NeedsARankThatWasThrough) {
