@@ -1,11 +1,10 @@
 #include "ctl/delivery.h"
 
-#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/credentials.h"
+#include "ctl/channel.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/traincheck/v1/ingest.grpc.pb.h"
 #include "zstd.h"
@@ -17,16 +16,11 @@ namespace {
 // or the server could not write any more and would wait for us.
 constexpr uint64_t kMaxUnderWay = 8;
 constexpr int kCompressionLevel = 1;
-// Of one process; only a server that hangs takes so long.
-constexpr std::chrono::hours kTimeLimit{1};
 
 absl::Status ToAbsl(const grpc::Status& status) {
   // Asked only where an answer is missing: a stream that ended in order has not
   // stored what was sent.
   if (status.ok()) return absl::UnavailableError("the server ended the stream");
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::UnavailableError("no answer in time");
-  }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                       status.error_message());
 }
@@ -48,35 +42,90 @@ std::optional<std::string> Compress(ZSTD_CCtx* context,
 
 }  // namespace
 
+// gRPC's asynchronous calls, each waited for at once: a call that blocks has
+// no other limit than that of the whole stream.
 struct Delivery::Impl {
-  using Stream = grpc::ClientReaderWriter<v1::IngestRequest, v1::IngestReply>;
+  using Stream =
+      grpc::ClientAsyncReaderWriter<v1::IngestRequest, v1::IngestReply>;
 
+  std::chrono::milliseconds answer_timeout;
   std::unique_ptr<v1::Ingest::Stub> stub;
   std::unique_ptr<ZSTD_CCtx, FreeContext> zstd;
+  grpc::CompletionQueue queue;  // of the one operation under way
   // Of the process at hand.
   std::unique_ptr<grpc::ClientContext> context;
   std::unique_ptr<Stream> stream;
   bool welcome = false;
   bool goodbye = false;
+  bool timed_out = false;
   uint64_t next_batch = 0;  // all below are stored
   uint64_t next_wanted = 0;
 
-  // Why the stream takes or gives no more. Finish may be called once for a
-  // stream, so an object that has failed is not used again.
+  ~Impl() {
+    stream.reset();
+    context.reset();
+    queue.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.Next(&tag, &ok)) {
+    }
+  }
+
+  // Waits for the operation that was just begun; false: the stream is broken,
+  // or the server takes too long.
+  bool Done() {
+    void* tag = nullptr;
+    bool ok = false;
+    const gpr_timespec deadline = gpr_time_add(
+        gpr_now(GPR_CLOCK_MONOTONIC),
+        gpr_time_from_millis(answer_timeout.count(), GPR_TIMESPAN));
+    if (queue.AsyncNext(&tag, &ok, deadline) ==
+        grpc::CompletionQueue::GOT_EVENT) {
+      return ok;
+    }
+    timed_out = true;
+    // The operation ends then, and what it uses may go.
+    context->TryCancel();
+    queue.Next(&tag, &ok);
+    return false;
+  }
+
+  // How the stream has ended. Finish may be called once for a stream.
+  grpc::Status End() {
+    grpc::Status status;
+    stream->Finish(&status, nullptr);
+    Done();
+    stream.reset();
+    return status;
+  }
+
+  // Why the stream takes or gives no more. An object that has failed is not
+  // used again.
   absl::Status Broken() {
-    return stream ? ToAbsl(stream->Finish())
-                  : absl::UnavailableError("no stream is open");
+    if (!stream) return absl::UnavailableError("no stream is open");
+    const grpc::Status status = End();
+    if (timed_out) return absl::UnavailableError("no answer in time");
+    return ToAbsl(status);
+  }
+
+  absl::Status Open() {
+    context = std::make_unique<grpc::ClientContext>();
+    timed_out = false;
+    stream = stub->AsyncStream(context.get(), &queue, nullptr);
+    return Done() ? absl::OkStatus() : Broken();
   }
 
   absl::Status Write(const v1::IngestRequest& request) {
-    if (stream && stream->Write(request)) return absl::OkStatus();
-    return Broken();
+    if (!stream) return Broken();
+    stream->Write(request, nullptr);
+    return Done() ? absl::OkStatus() : Broken();
   }
 
   // Takes one answer.
   absl::Status ReadOne() {
     v1::IngestReply reply;
-    if (!stream->Read(&reply)) return Broken();
+    stream->Read(&reply, nullptr);
+    if (!Done()) return Broken();
     if (reply.has_welcome()) {
       welcome = true;
       next_wanted = reply.welcome().next_batch();
@@ -97,11 +146,11 @@ Delivery::~Delivery() {
 }
 
 absl::StatusOr<std::unique_ptr<Delivery>> Delivery::Make(
-    const std::string& address) {
-  auto channel = MakeChannel(address, grpc::ChannelArguments(),
-                             ClientFilesOf(std::getenv));
+    const std::string& address, std::chrono::milliseconds answer_timeout) {
+  auto channel = MakeServerChannel(address);
   if (!channel.ok()) return channel.status();
   auto impl = std::make_unique<Impl>();
+  impl->answer_timeout = answer_timeout;
   impl->stub = v1::Ingest::NewStub(*channel);
   impl->zstd.reset(ZSTD_createCCtx());
   ZSTD_CCtx_setParameter(impl->zstd.get(), ZSTD_c_checksumFlag, 1);
@@ -111,14 +160,12 @@ absl::StatusOr<std::unique_ptr<Delivery>> Delivery::Make(
 }
 
 absl::Status Delivery::Begin(const v1::Hello& hello) {
-  impl_->context = std::make_unique<grpc::ClientContext>();
-  impl_->context->set_deadline(std::chrono::system_clock::now() + kTimeLimit);
-  impl_->stream = impl_->stub->Stream(impl_->context.get());
   impl_->welcome = impl_->goodbye = false;
   impl_->next_batch = impl_->next_wanted = 0;
   v1::IngestRequest request;
   *request.mutable_hello() = hello;
-  absl::Status status = impl_->Write(request);
+  absl::Status status = impl_->Open();
+  if (status.ok()) status = impl_->Write(request);
   while (status.ok() && !impl_->welcome) status = impl_->ReadOne();
   // The server wants a later batch than the first: it has met this process, and
   // what would be sent is partly there.
@@ -165,10 +212,11 @@ absl::Status Delivery::End(const std::vector<v1::RingReport>& rings) {
   // batches before it are stored.
   while (status.ok() && !impl_->goodbye) status = impl_->ReadOne();
   if (!status.ok()) return status;
-  impl_->stream->WritesDone();
-  const grpc::Status end = impl_->stream->Finish();
-  impl_->stream.reset();
+  impl_->stream->WritesDone(nullptr);
+  impl_->Done();  // a server that has ended the stream needs none
+  const grpc::Status end = impl_->End();
   impl_->context.reset();
+  if (impl_->timed_out) return absl::UnavailableError("no answer in time");
   return end.ok() ? absl::OkStatus() : ToAbsl(end);
 }
 

@@ -6,6 +6,7 @@
 #ifndef TRAINCHECK_CTL_DELIVERY_H_
 #define TRAINCHECK_CTL_DELIVERY_H_
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,14 +19,19 @@
 namespace traincheck::ctl {
 
 // One process after the other: Begin, Send..., End. Statuses keep the server's
-// code and message; Unavailable means that it is not there or went away.
-// After an error this object is of no more use.
+// code and message; Unavailable means that it is not there, went away or does
+// not answer. After an error this object is of no more use.
 class Delivery {
  public:
+  // How long the server may take to store what it was sent. A process may take
+  // any time: a trace of tens of gigabytes is converted for hours.
+  static constexpr std::chrono::milliseconds kAnswerTimeout{600'000};
+
   // Connects with the first Begin. Fails for an address that base/credentials
   // refuses.
   static absl::StatusOr<std::unique_ptr<Delivery>> Make(
-      const std::string& address);
+      const std::string& address,
+      std::chrono::milliseconds answer_timeout = kAnswerTimeout);
   ~Delivery();
   Delivery(const Delivery&) = delete;
   Delivery& operator=(const Delivery&) = delete;
