@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "base/json_reader.h"
 #include "invariants/relations/registry.h"
@@ -110,24 +111,25 @@ json OriginOf(uint64_t line, const json& aside) {
   return origin;
 }
 
+// A rule while its file is read.
+struct ReadRule {
+  Invariant invariant;
+  // By what stands beside a line, as text: 1 and 1.0 are equal to the library,
+  // and two texts in a file. 0: the origin itself; n: its copy n - 1.
+  absl::flat_hash_map<std::string, size_t> places;
+};
+
 // The same rule once more: a line of one that says the same beside it, else a
 // copy of its own.
-// `origin` is what the first of these lines has left (OriginOf).
-void AddLine(uint64_t line, const json& aside, json* origin) {
-  // What OriginOf and MakeInvariant have added does not count.
-  const auto same = [&aside](json entry) {
-    entry.erase("format");
-    entry.erase("copies");
-    entry.erase("lines");
-    // 1 and 1.0 are equal to the library, and two texts in a file.
-    return entry.dump() == aside.dump();
-  };
-  if (same(*origin)) return (*origin)["lines"].push_back(line);
-  json& copies = (*origin)["copies"];
-  for (json& copy : copies) {
-    if (same(copy)) return copy["lines"].push_back(line);
-  }
-  copies.push_back(OriginOf(line, aside));
+// The origin is what the first of these lines has left (OriginOf).
+void AddLine(uint64_t line, const json& aside, ReadRule* rule) {
+  json& origin = rule->invariant.origin;
+  const auto [found, is_new] =
+      rule->places.try_emplace(aside.dump(), rule->places.size());
+  if (is_new) return origin["copies"].push_back(OriginOf(line, aside));
+  const size_t place = found->second;
+  json& entry = place == 0 ? origin : origin["copies"][place - 1];
+  entry["lines"].push_back(line);
 }
 
 Invariant MakeInvariant(RulePtr rule, const Line& line,
@@ -213,7 +215,7 @@ void WriteRule(const Invariant& invariant, std::vector<Written>* written) {
 
 absl::StatusOr<std::vector<Invariant>> RulesFromFileUntrusted(
     std::string_view text, const std::vector<std::string>& experiments) {
-  std::map<std::string, Invariant> by_id;
+  std::map<std::string, ReadRule> by_id;
   const auto take = [&](const Line& line) -> absl::Status {
     // The registry always has this relation. Parse checks params and
     // precondition (rule_form.h), and its errors begin with the JSON path in
@@ -224,17 +226,20 @@ absl::StatusOr<std::vector<Invariant>> RulesFromFileUntrusted(
     // Lines of one content are one rule, which keeps where each of them stood.
     const auto found = by_id.find(invariant.id);
     if (found == by_id.end()) {
-      by_id.emplace(invariant.id, std::move(invariant));
+      ReadRule& rule = by_id[invariant.id];
+      rule.invariant = std::move(invariant);
+      rule.places[line.aside.dump()] = 0;
       return absl::OkStatus();
     }
-    AddLine(line.number, line.aside, &found->second.origin);
-    found->second.support = std::max(found->second.support, invariant.support);
+    AddLine(line.number, line.aside, &found->second);
+    uint64_t& support = found->second.invariant.support;
+    support = std::max(support, invariant.support);
     return absl::OkStatus();
   };
   if (absl::Status status = EachLine(text, take); !status.ok()) return status;
   std::vector<Invariant> invariants;
-  for (auto& [id, invariant] : by_id) {
-    invariants.push_back(std::move(invariant));
+  for (auto& [id, rule] : by_id) {
+    invariants.push_back(std::move(rule.invariant));
   }
   return invariants;
 }
