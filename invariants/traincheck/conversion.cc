@@ -1,7 +1,5 @@
 #include "invariants/traincheck/conversion.h"
 
-#include <algorithm>
-
 namespace traincheck {
 
 namespace {
@@ -10,12 +8,6 @@ namespace {
 constexpr size_t kMaxNamesLeftOut = 500;
 
 }  // namespace
-
-bool TraceThread::Inside(CallCategory::Number category) const {
-  return std::any_of(open.begin(), open.end(), [&](const OpenTraceCall& call) {
-    return HasCategory(call.call, category);
-  });
-}
 
 Conversion::Conversion(DefinitionWriter* definitions, RecordStream* records,
                        uint64_t main_thread)

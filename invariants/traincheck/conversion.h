@@ -13,6 +13,7 @@
 
 #include "invariants/trace/clock.h"
 #include "invariants/traincheck/definition_writer.h"
+#include "invariants/traincheck/open_calls.h"
 #include "invariants/traincheck/record_stream.h"
 #include "invariants/traincheck/trace_line.h"
 
@@ -23,13 +24,6 @@ inline constexpr uint32_t kMainRing = 1;
 // As many as a daemon takes.
 inline constexpr uint32_t kMaxImportedRing = 1023;
 
-// An open call.
-struct OpenTraceCall {
-  std::string id;  // as the trace has it
-  Call call;
-  bool grad_enabled = true;  // for what it calls
-};
-
 // What a context switches gradients to, and what was in force before it was
 // made: set_grad_enabled takes effect at once.
 struct MadeGradMode {
@@ -39,7 +33,7 @@ struct MadeGradMode {
 
 struct TraceThread {
   uint32_t ring = 0;
-  std::vector<OpenTraceCall> open;
+  OpenTraceCalls open;
   bool grad_enabled = true;  // outside all calls
   // What was in force before each context that is open.
   std::vector<bool> grad_before;
@@ -53,7 +47,9 @@ struct TraceThread {
   const Call* innermost() const {
     return open.empty() ? nullptr : &open.back().call;
   }
-  bool Inside(CallCategory::Number category) const;
+  bool Inside(CallCategory::Number category) const {
+    return open.Inside(category);
+  }
 };
 
 class Conversion {

@@ -1,6 +1,5 @@
 #include "invariants/traincheck/trace_calls.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -176,13 +175,7 @@ uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
   uint8_t flags = kOutermost;
   // As with the agent: a step that calls the step of its base class is one
   // step.
-  for (const OpenTraceCall& open : thread.open) {
-    const std::string& category = open.call.function->category.text();
-    if (!category.empty() && category == call.function->category.text() &&
-        open.call.object == call.object) {
-      flags &= static_cast<uint8_t>(~kOutermost);
-    }
-  }
+  if (thread.open.HasLike(call)) flags &= static_cast<uint8_t>(~kOutermost);
   const bool grad = thread.open.empty() ? thread.grad_enabled
                                         : thread.open.back().grad_enabled;
   if (grad) flags |= kGradEnabled;
@@ -199,9 +192,7 @@ uint8_t TraceCalls::FlagsOf(const TraceLine& line, const TraceThread& thread,
 // that happens within.
 std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
   // Of two open calls with one id nobody could say which of them ends.
-  for (const OpenTraceCall& open : thread->open) {
-    if (open.id == line.call()) return "the call has begun already";
-  }
+  if (thread->open.Has(line.call())) return "the call has begun already";
   const DefinedFunction& function =
       conversion_.definitions().Function(line.function(), IsBound(line));
   OpenTraceCall open;
@@ -233,7 +224,7 @@ std::string TraceCalls::Begin(const TraceLine& line, TraceThread* thread) {
     FollowGradMode(function.info.name, line, thread);
   }
   WriteBegin(line, *thread, open.call);
-  thread->open.push_back(std::move(open));
+  thread->open.Push(std::move(open));
   return "";
 }
 
@@ -272,21 +263,18 @@ void TraceCalls::WriteBegin(const TraceLine& line, const TraceThread& thread,
 // Ends the call and all that it left open. The marks of a loader stand before
 // its end and those of a closed step behind it, as an agent writes them.
 std::string TraceCalls::End(const TraceLine& line, TraceThread* thread) {
-  std::vector<OpenTraceCall>& open = thread->open;
-  const auto found = std::find_if(
-      open.rbegin(), open.rend(),
-      [&](const OpenTraceCall& call) { return call.id == line.call(); });
-  if (found == open.rend()) return "the call has not begun on its thread";
+  OpenTraceCalls& open = thread->open;
+  if (!open.Has(line.call())) return "the call has not begun on its thread";
   // What it called and never ended: a reader sees that as a gap.
-  const auto inner = static_cast<size_t>(found - open.rbegin());
-  conversion_.AddIncomplete(inner);
-  open.resize(open.size() - inner);
+  for (; open.back().id != line.call(); open.Pop()) {
+    conversion_.AddIncomplete(1);
+  }
   // A copy: the entry goes before the clock hears of the end.
   const Call call = open.back().call;
   // While the call is open, so that the marks lie within it.
   TellLoader(line, call, thread);
   WriteEnd(line, *thread, call);
-  open.pop_back();
+  open.Pop();
   conversion_.clock().OnCallEnd(call);
   conversion_.TellClosedSteps(*thread);
   // From now on a state outside of all calls is one after a step (PointOf in

@@ -196,6 +196,20 @@ class TraceRecordsTest : public testing::Test {
 
 using Lines = std::vector<std::string>;
 
+TEST_F(TraceRecordsTest, AnIdMayComeAgainAfterItsEnd) {
+  Begin("a", "m.f");
+  for (int i = 0; i < 2; ++i) {
+    Begin("b", "m.g");
+    Begin("b", "m.g");  // is open already
+    End("b");
+  }
+  End("a");
+  const ProcessReport report = Convert();
+  EXPECT_EQ(report.incomplete_calls, 0u);
+  EXPECT_EQ(report.skipped.size(), 2u);
+  EXPECT_EQ(Told("begin m.g").size(), 2u);
+}
+
 TEST_F(TraceRecordsTest, CallsNestAndTellTheirValues) {
   const json tensor = {{"torch.FloatTensor",
                         {{"_TRAINCHECK_data_ID", 41},
