@@ -1,5 +1,6 @@
 #include "invariants/traincheck/conformance/context_managers.h"
 
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -85,24 +86,50 @@ class ContextManagers::Finder {
                             ? absl::EndsWith(*row.function, kExit)
                             : row.kind == TraceLineKind::kCallEnd &&
                                   absl::EndsWith(*row.function, kEnter);
-      if (edge) edges_[*row.function].push_back(&row);
+      if (edge) AddEdge(row);
     }
+  }
+
+  // Edges of one function, in one thread and with one object. Objects that are
+  // lists or objects of JSON have no hash: they share a place with None.
+  using EdgeKey = std::tuple<absl::string_view, TableThread, PyValue>;
+
+  struct Edge {
+    const TableRow* row = nullptr;
+    PyValue object;
+    int64_t latest = 0;  // time of it and of those before it
+  };
+
+  static EdgeKey KeyOf(absl::string_view function, const TableRow& row,
+                       const PyValue& object) {
+    return {function, row.in(), object.hashable() ? object : PyValue::None()};
+  }
+
+  void AddEdge(const TableRow& row) {
+    const PyValue object = table_.At(row, "obj_id");
+    // NaN, which equals nothing.
+    if (object.absent()) return;
+    std::vector<Edge>& edges = edges_[KeyOf(*row.function, row, object)];
+    const int64_t before = edges.empty() ? row.time : edges.back().latest;
+    edges.push_back({&row, object, std::max(before, row.time)});
   }
 
   // The first line, as the files have them, of this function after the time,
   // in the same thread and with the same object.
   const TableRow* FirstAfter(const std::string& function, int64_t time,
                              const TableRow& init) const {
-    const auto edges = edges_.find(function);
-    if (edges == edges_.end()) return nullptr;
     // An __init__ without an id has NaN for it, which equals nothing: its
     // context is not found, as in TrainCheck.
     const PyValue object = table_.At(init, "obj_id");
-    for (const TableRow* row : edges->second) {
-      if (row->time > time && row->in() == init.in() &&
-          table_.At(*row, "obj_id") == object) {
-        return row;
-      }
+    if (object.absent()) return nullptr;
+    const auto edges = edges_.find(KeyOf(function, init, object));
+    if (edges == edges_.end()) return nullptr;
+    // None before it is later than the time.
+    auto at = std::partition_point(
+        edges->second.begin(), edges->second.end(),
+        [time](const Edge& edge) { return edge.latest <= time; });
+    for (; at != edges->second.end(); ++at) {
+      if (at->row->time > time && at->object == object) return at->row;
     }
     return nullptr;
   }
@@ -153,8 +180,8 @@ class ContextManagers::Finder {
   ContextManagers& found_;
   std::vector<const std::string*> classes_;  // as they are entered first
   absl::flat_hash_map<std::string, Rows> inits_;
-  absl::flat_hash_map<std::string, Rows>
-      edges_;  // ends of enter, begins of exit
+  // Ends of enter, begins of exit.
+  absl::flat_hash_map<EdgeKey, std::vector<Edge>> edges_;
 };
 
 absl::StatusOr<ContextManagers> ContextManagers::Find(TraceTable* table) {

@@ -139,6 +139,51 @@ TEST_F(ContextManagerTest, OneThatIsActiveIsAFieldOfItsArguments) {
   EXPECT_EQ(With(Clause("exist", spelled.c_str())), "not triggered");
 }
 
+// The order of the files counts, not that of the times.
+TEST_F(ContextManagerTest, TheFirstLineBehindItLeavesIt) {
+  Enter(5, Json::object());
+  Exit(5);
+  Exit(5);
+  Call("m.f");
+  // The exit that stands first is behind the call by now.
+  const int64_t after = lines().back()["time"];
+  lines()[4]["time"] = after + 10;
+  lines()[5]["time"] = after + 20;
+  EXPECT_EQ(With(Clause("exist", kField)), "failed");
+}
+
+TEST_F(ContextManagerTest, ObjectsAreEqualAcrossTypes) {
+  Enter(5, Json::object());
+  Call("m.f");
+  Begin("m.Autocast.__exit__")["obj_id"] = 5.0;
+  End()["obj_id"] = 5.0;
+  EXPECT_EQ(With(Clause("exist", kField)), "failed");
+}
+
+// With a look at every edge for each __init__ this would take minutes. Written
+// as text, which takes the least of the time.
+TEST_F(ContextManagerTest, ManyOfOneClassAreNotComparedWithEachOther) {
+  constexpr int kContexts = 50'000;
+  std::string text;
+  int number = 0;
+  const auto call = [&](const std::string& function, int object) {
+    const std::string id = std::to_string(++number);
+    for (const char* type : {"(pre)", "(post)"}) {
+      text += std::string(R"({"type": "function_call )") + type +
+              R"(", "process_id": 1, "thread_id": 10, "time": )" +
+              std::to_string(1000 + text.size()) + R"(, "func_call_id": ")" +
+              id + R"(", "function": "m.)" + function +
+              R"(", "args": {}, "kwargs": {}, "obj_id": )" +
+              std::to_string(object) + "}\n";
+    }
+  };
+  for (int i = 0; i < kContexts; ++i) call("Autocast.__init__", 5 + i);
+  for (int i = 0; i < kContexts; ++i) call("Autocast.__enter__", 4);
+  call("f", 4);
+  Write("trace_API_1_10.log", text);
+  EXPECT_EQ(With(Clause("exist", kField)), "not triggered");
+}
+
 TEST_F(ContextManagerTest, OutsideOfItIsNoField) {
   Enter(5, Json::object());
   Exit(5);
