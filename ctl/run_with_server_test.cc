@@ -317,5 +317,59 @@ TEST_F(RunWithServerTest, AProgramThatRecordsNothingIsToldSo) {
   EXPECT_THAT(result.err, HasSubstr("no records reached the server"));
 }
 
+class SilencedRulesTest : public RunWithServerTest {
+ protected:
+  // Trains in a folder whose file silences 40 rules; returns how many of them
+  // the server was asked about.
+  int AskedWith(const std::function<void(FakeData&)>& edit) {
+    std::ofstream file(folder_ + "/.traincheck.yaml");
+    file << "silence:\n";
+    for (int i = 0; i < 40; ++i) {
+      file << "  - rule: r" << i << "\n    reason: meant\n";
+    }
+    file.close();
+    server_.Edit(edit);
+    Process::Options options =
+        Ctl({"--server", server_.address(), "run", "--drain-timeout", "0",
+             "--check", "s1", "--", "echo", "trained"});
+    const std::string here = std::filesystem::current_path();
+    options.command[0] = here + "/" + options.command[0];
+    options.command.insert(options.command.begin(), {"env", "-C", folder_});
+    options.environment = {"TRAINCHECK_AGENT_DIR=" + here + "/ctl/testing"};
+    result_ = RunProcess(options);
+    EXPECT_EQ(result_.out, "trained\n") << result_.err;
+    int calls = 0;
+    server_.Edit([&](FakeData& data) { calls = data.invariant_calls; });
+    return calls;
+  }
+
+  ProcessResult result_;
+};
+
+TEST_F(SilencedRulesTest, ThoseThatNoSetHasAreNamed) {
+  EXPECT_EQ(AskedWith([](FakeData& data) {
+              data.sets[0].add_invariants()->set_id("r3");
+            }),
+            40);
+  EXPECT_EQ(Count(result_.err, "and no set on the server has it"), 39);
+}
+
+// Each call would wait for its own timeout, before the training starts.
+TEST_F(SilencedRulesTest, AServerThatFailsIsAskedOnce) {
+  EXPECT_EQ(AskedWith([](FakeData& data) {
+              data.invariant_failure =
+                  grpc::Status(grpc::StatusCode::UNAVAILABLE, "busy");
+            }),
+            1);
+  EXPECT_EQ(Count(result_.err, "no set on the server"), 0);
+}
+
+TEST_F(SilencedRulesTest, AServerThatIsSlowIsNotAskedAboutAllOfThem) {
+  EXPECT_LT(AskedWith([](FakeData& data) {
+              data.invariant_takes = std::chrono::milliseconds(400);
+            }),
+            20);
+}
+
 }  // namespace
 }  // namespace traincheck::ctl

@@ -1,6 +1,7 @@
 #include "ctl/run/start_check.h"
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,9 @@
 
 namespace traincheck::ctl {
 namespace {
+
+// For all silenced rules together.
+constexpr std::chrono::seconds kUnknownWithin{2};
 
 // InvalidArgument: the user asked for something that cannot be; other errors
 // are the server's.
@@ -73,10 +77,16 @@ absl::Status CheckRunIsNew(Client* client, const std::string& run) {
       absl::StrCat("run \"", run, "\" exists already; --run needs a new id"));
 }
 
-// Somebody may think that it is silent, or does not know that it is gone.
+// Somebody may think that it is silent, or does not know that it is gone. The
+// training waits meanwhile, so a server that fails or is slow is asked no more:
+// about the other rules nothing is said.
 void WarnOfUnknown(Client* client, const std::vector<SilencedRule>& silenced) {
+  const auto deadline = std::chrono::steady_clock::now() + kUnknownWithin;
   for (const SilencedRule& rule : silenced) {
-    if (!absl::IsNotFound(client->GetInvariant(rule.rule).status())) continue;
+    if (std::chrono::steady_clock::now() > deadline) return;
+    const absl::Status status = client->GetInvariant(rule.rule).status();
+    if (status.ok()) continue;
+    if (!absl::IsNotFound(status)) return;
     WriteToStderr(absl::StrCat("traincheck: ", kRepositoryFile,
                                " silences rule ", rule.rule,
                                ", and no set on the server has it\n"));

@@ -225,7 +225,10 @@ Status FakeControl::GetSetPlan(ServerContext*,
 Status FakeControl::GetInvariant(ServerContext*,
                                  const v1::GetInvariantRequest* request,
                                  v1::Invariant* reply) {
+  Edit([](FakeData& data) { ++data.invariant_calls; });
   const FakeData data = Copy();
+  std::this_thread::sleep_for(data.invariant_takes);
+  if (!data.invariant_failure.ok()) return data.invariant_failure;
   for (const v1::SetDetail& set : data.sets) {
     for (const v1::Invariant& invariant : set.invariants()) {
       if (invariant.id() != request->id()) continue;

@@ -4,6 +4,7 @@
 #ifndef TRAINCHECK_CTL_TESTING_FAKE_CONTROL_H_
 #define TRAINCHECK_CTL_TESTING_FAKE_CONTROL_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,12 @@ struct FakeData {
   std::vector<v1::Job> jobs;
   // Answer to every call, if it is an error.
   grpc::Status failure;
+
+  // GetInvariant: how often it was called, how long it takes, and its answer
+  // if that is an error.
+  int invariant_calls = 0;
+  std::chrono::milliseconds invariant_takes{0};
+  grpc::Status invariant_failure;
 
   v1::ListRunsRequest last_list;
   v1::InferRequest last_infer;
