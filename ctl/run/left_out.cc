@@ -9,14 +9,18 @@ namespace {
 
 std::string WhyLeftOut(const std::string& rule,
                        const std::vector<SilencedRule>& silenced,
-                       const std::vector<v1::DisabledRule>& disabled) {
+                       const std::vector<v1::DisabledRule>* disabled) {
   // The repository's file first: its reason was written for this training, the
   // server's for everybody.
   for (const SilencedRule& one : silenced) {
     if (one.rule != rule) continue;
     return absl::StrCat("silenced by ", kRepositoryFile, ": ", one.reason);
   }
-  for (const v1::DisabledRule& one : disabled) {
+  if (disabled == nullptr) {
+    return "and why is not known: the server did not say which rules are "
+           "disabled on it";
+  }
+  for (const v1::DisabledRule& one : *disabled) {
     if (one.rule() != rule) continue;
     return absl::StrCat("disabled on the server: ", one.reason());
   }
@@ -43,7 +47,7 @@ std::string SelectionInWords(const std::string& text) {
 // Said at the end of each run, so that nobody forgets what is not looked for.
 std::vector<std::string> LeftOutTexts(
     const std::string& text, const std::vector<SilencedRule>& silenced,
-    const std::vector<v1::DisabledRule>& disabled) {
+    const std::vector<v1::DisabledRule>* disabled) {
   const auto selection = ParseSelection(text);
   if (!selection.ok()) return {};
   std::vector<std::string> texts;
@@ -56,12 +60,11 @@ std::vector<std::string> LeftOutTexts(
 
 std::vector<std::string> LeftOutOf(Client* client, const std::string& selection,
                                    const std::vector<SilencedRule>& silenced) {
-  // Without an answer the rules are still named; one that the server has
-  // disabled then gets the last reason of WhyLeftOut.
-  const auto disabled = client->ListDisabledRules();
-  return LeftOutTexts(
-      selection, silenced,
-      disabled.ok() ? *disabled : std::vector<v1::DisabledRule>());
+  auto disabled = client->ListDisabledRules();
+  // An older server disables none.
+  if (absl::IsUnimplemented(disabled.status())) disabled.emplace();
+  return LeftOutTexts(selection, silenced,
+                      disabled.ok() ? &*disabled : nullptr);
 }
 
 }  // namespace traincheck::ctl

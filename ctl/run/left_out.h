@@ -16,10 +16,10 @@ namespace traincheck::ctl {
 std::string SelectionInWords(const std::string& selection);
 
 // One text for each rule that `selection` leaves out: its id, why, and who says
-// so. `disabled`: those of the server.
+// so. `disabled`: those of the server; null: not known.
 std::vector<std::string> LeftOutTexts(
     const std::string& selection, const std::vector<SilencedRule>& silenced,
-    const std::vector<v1::DisabledRule>& disabled);
+    const std::vector<v1::DisabledRule>* disabled);
 
 // The same, with what the server says.
 std::vector<std::string> LeftOutOf(Client* client, const std::string& selection,

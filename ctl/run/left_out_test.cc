@@ -16,15 +16,26 @@ TEST(SelectionInWords, CountsTheRulesThatAreLeftOut) {
 }
 
 TEST(LeftOutTexts, SayWhyAndWhoSaysSo) {
-  v1::DisabledRule disabled;
-  disabled.set_rule("b");
-  disabled.set_reason("too many alarms");
+  std::vector<v1::DisabledRule> disabled(1);
+  disabled[0].set_rule("b");
+  disabled[0].set_reason("too many alarms");
   EXPECT_THAT(
-      LeftOutTexts("builtin,-a,-b,-c", {{"a", "meant"}}, {disabled}),
+      LeftOutTexts("builtin,-a,-b,-c", {{"a", "meant"}}, &disabled),
       ElementsAre("rule a is left out, silenced by .traincheck.yaml: meant",
                   "rule b is left out, disabled on the server: too many alarms",
                   "rule c is left out, asked for with the sets"));
-  EXPECT_THAT(LeftOutTexts("builtin", {{"a", "meant"}}, {}), ElementsAre());
+  EXPECT_THAT(LeftOutTexts("builtin", {{"a", "meant"}}, &disabled),
+              ElementsAre());
+}
+
+TEST(LeftOutOf, DoesNotGuessWhyIfTheServerDoesNotAnswer) {
+  const auto client = Client::Make("127.0.0.1:9");
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_THAT(
+      LeftOutOf(client->get(), "builtin,-a,-b", {{"a", "meant"}}),
+      ElementsAre("rule a is left out, silenced by .traincheck.yaml: meant",
+                  "rule b is left out, and why is not known: the server did "
+                  "not say which rules are disabled on it"));
 }
 
 }  // namespace
