@@ -37,18 +37,34 @@ bool HasPythonNumber(absl::string_view text) {
   return absl::StrContains(text, "NaN") || absl::StrContains(text, "Infinity");
 }
 
-// With stand-ins outside of strings.
+constexpr absl::string_view kBlanks = " \t\n\r";
+
+// Null: no number of Python's begins here, or something follows that would make
+// another number of its stand-in.
+const PythonNumber* PythonNumberAt(absl::string_view rest) {
+  for (const PythonNumber& number : kPythonNumbers) {
+    if (!absl::StartsWith(rest, number.word)) continue;
+    rest.remove_prefix(number.word.size());
+    const bool ends = rest.empty() || absl::StrContains(",]}", rest[0]) ||
+                      absl::StrContains(kBlanks, rest[0]);
+    return ends ? &number : nullptr;
+  }
+  return nullptr;
+}
+
+// With stand-ins outside of strings, where a value may begin. A word elsewhere
+// ("-NaN", "0.NaN") stays, and the parser refuses the line as Python does.
 std::string ReplacePythonNumbers(absl::string_view text) {
   std::string replaced;
   // Within quotes the words are text and stay.
   bool quoted = false;
+  bool may_begin = true;
   for (size_t i = 0; i < text.size();) {
     const absl::string_view rest = text.substr(i);
-    const PythonNumber* found = nullptr;
-    for (const PythonNumber& number : kPythonNumbers) {
-      if (found == nullptr && !quoted && absl::StartsWith(rest, number.word)) {
-        found = &number;
-      }
+    const PythonNumber* const found =
+        quoted || !may_begin ? nullptr : PythonNumberAt(rest);
+    if (!absl::StrContains(kBlanks, text[i])) {
+      may_begin = !quoted && absl::StrContains("[,:", text[i]);
     }
     if (found != nullptr) {
       absl::StrAppend(&replaced, found->stand_in);

@@ -67,6 +67,21 @@ TEST_F(PyValueTest, WhatIsNoJsonIsNamed) {
   EXPECT_NE(ErrorOf("\"\xff\""), "");
 }
 
+// Python refuses such lines, and with them the trace.
+TEST_F(PyValueTest, PythonsNumbersStandWhereAValueMayBegin) {
+  for (const char* text :
+       {"-NaN", "0.NaN", "1NaN", "--Infinity", "+Infinity", "NaN5", "NaNNaN",
+        "Infinity.5", "-Infinitye3", "NaN-Infinity", "[1 NaN]", "0Infinity",
+        R"({"a" NaN})", R"(["a" NaN])"}) {
+    EXPECT_NE(ErrorOf(text), "") << text;
+  }
+  EXPECT_TRUE(Parse(" NaN ").absent());
+  EXPECT_TRUE(Parse("[ \t\n\rNaN\t]").list()[0].absent());
+  EXPECT_TRUE(Parse("[NaN,NaN]").list()[1].absent());
+  EXPECT_TRUE(Parse(R"({"a":NaN})").Find("a")->absent());
+  EXPECT_LT(Parse(R"({"a": -Infinity})").Find("a")->real(), -1e300);
+}
+
 TEST_F(PyValueTest, LookingUpIsPythons) {
   const PyValue list = Parse("[1, 2]");
   EXPECT_EQ(*PyItem(list, Parse("-1")).value, Parse("2"));
