@@ -321,7 +321,9 @@ TEST_F(LeftSpoolTest, AFileThatIsDeletedMeanwhileIsNotDamaged) {
 // Virtual machines of one image may share a folder, and have one name.
 TEST_F(LeftSpoolTest, AYoungFileOfAnotherBootMayBeInUse) {
   const std::string path = folder_ + "/spool/young.spool";
+  std::filesystem::create_directories(folder_ + "/spool");
   std::ofstream(path) << "hello";
+  ASSERT_TRUE(std::filesystem::exists(path));
   SpoolOwner owner;
   v1::ProcessIdentity& process = *owner.hello.mutable_process();
   process.set_host(HostName());
@@ -329,8 +331,8 @@ TEST_F(LeftSpoolTest, AYoungFileOfAnotherBootMayBeInUse) {
   owner.pid_namespace = PidNamespace();
   const int64_t now = std::time(nullptr);
   EXPECT_EQ(JudgeSpool(path, owner, now).fate, SpoolFate::kInUse);
-  EXPECT_EQ(JudgeSpool(path, owner, now + kForeignOrphanAge.count()).fate,
-            SpoolFate::kLeft);
+  const int64_t later = now + kForeignOrphanAge.count() + 1;
+  EXPECT_EQ(JudgeSpool(path, owner, later).fate, SpoolFate::kLeft);
 }
 
 TEST_F(LeftSpoolTest, AFileOfALaterVersionStaysWhereItIs) {

@@ -36,6 +36,7 @@ TEST_F(OwnershipTest, OptimizersAreCountedAsTheyAreMade) {
   const uint32_t second = Optimizer();
   const uint32_t a = trace_.Variable(net, "Net", "a", {});
   const uint32_t b = trace_.Variable(net, "Net", "b", {});
+  const uint32_t free = trace_.Variable(net, "Net", "free", {});
   trace_.Hold(second, 0, {b});
   trace_.Hold(first, 0, {a});
   trace_.Hold(first, 1, {b});
@@ -45,7 +46,7 @@ TEST_F(OwnershipTest, OptimizersAreCountedAsTheyAreMade) {
   EXPECT_EQ(ownership_.Find(second)->ordinal, 2u);
   EXPECT_EQ(ownership_.HoldersOf(a), std::vector<uint32_t>{first});
   EXPECT_EQ(ownership_.HoldersOf(b), (std::vector<uint32_t>{first, second}));
-  EXPECT_TRUE(ownership_.HoldersOf(net).empty());
+  EXPECT_TRUE(ownership_.HoldersOf(free).empty());
 }
 
 TEST_F(OwnershipTest, EachOptimizerHasTheWrappersOfItsModels) {
