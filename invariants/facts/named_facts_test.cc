@@ -33,12 +33,13 @@ TEST_F(NamedFactsTest, EachIsInTheDocument) {
 TEST_F(NamedFactsTest, AgentsOfAVersionLookAtSoManyFacts) {
   std::map<uint32_t, size_t> facts;
   for (const Fact& fact : ObservedFacts()) ++facts[fact.looked_at_since];
-  EXPECT_EQ(facts, (std::map<uint32_t, size_t>{
-                       {1, 62u}, {2, 5u},  {3, 1u},  {4, 7u},  {5, 1u},
-                       {6, 2u},  {7, 6u},  {8, 7u},  {9, 22u}, {10, 12u},
-                       {11, 6u}, {12, 3u}, {13, 5u}, {14, 4u}, {15, 3u},
-                       {16, 4u}, {17, 1u}, {18, 2u}, {19, 1u}, {20, 40u},
-                       {21, 1u}, {22, 3u}, {23, 4u}, {24, 1u}, {25, 2u}, {26, 5u}}));
+  EXPECT_EQ(facts,
+            (std::map<uint32_t, size_t>{
+                {1, 62u}, {2, 5u},   {3, 1u},  {4, 7u},   {5, 1u},  {6, 2u},
+                {7, 6u},  {8, 7u},   {9, 22u}, {10, 12u}, {11, 6u}, {12, 3u},
+                {13, 5u}, {14, 4u},  {15, 3u}, {16, 4u},  {17, 1u}, {18, 2u},
+                {19, 1u}, {20, 40u}, {21, 1u}, {22, 3u},  {23, 4u}, {24, 1u},
+                {25, 2u}, {26, 5u}}));
 }
 
 TEST_F(NamedFactsTest, InsideWrapper) {
