@@ -32,6 +32,7 @@ constexpr CategoryWords kCategoryWords[] = {
     {"loader_iter", "a loader begins a pass"},
     {"loader_next", "a loader gives a batch"},
     {"optimizer_step", "an optimizer steps"},
+    {"save", "something is saved"},
 };
 
 }  // namespace

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 UNKNOWN = object()  # a value that nothing says
 
-_TORCH = os.path.dirname(torch.__file__)
+# Files of torch, and what stands around a function that is recorded.
+_AROUND = (os.path.dirname(torch.__file__), "<traincheck/")
 _OWN = "_traincheck."  # modules
 _DEPTH = 12  # of what is looked up through names
 _FRAMES = 32
@@ -147,7 +148,7 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
         if frame is None:
             break
         own = str(frame.f_globals.get("__name__")).startswith(_OWN)
-        if not own and not frame.f_code.co_filename.startswith(_TORCH):
+        if not own and not frame.f_code.co_filename.startswith(_AROUND):
             return frame
         frame = frame.f_back
     return None

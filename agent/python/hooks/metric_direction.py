@@ -40,7 +40,8 @@ _UNSURE = (frozenset(["r2"]), frozenset(["acc"]))
 _TIMES = 2
 _MAX_LINES = 8  # of a call
 _MOST = 8  # calls whose expression is followed
-_TORCH = os.path.dirname(torch.__file__)
+# Files of torch, and what stands around a function that is recorded.
+_AROUND = (os.path.dirname(torch.__file__), "<traincheck/")
 _OWN = "_traincheck."  # modules
 
 
@@ -100,7 +101,7 @@ def _users_frame() -> types.FrameType | None:
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         own = str(frame.f_globals.get("__name__")).startswith(_OWN)
-        if not own and not frame.f_code.co_filename.startswith(_TORCH):
+        if not own and not frame.f_code.co_filename.startswith(_AROUND):
             return frame
         frame = frame.f_back
     return None
