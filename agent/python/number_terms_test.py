@@ -158,6 +158,27 @@ class Numbers(HooksCase):
 
         self.assertEqual(set(self.said(step)), {1.0})
 
+    def test_a_name_that_becomes_a_number_later(self):
+        def step(x, y):
+            loss = F.mse_loss(self.net(x), y) + EPSILON
+            loss.backward()
+            loss = loss.item()
+            return loss
+
+        self.assertNotIn(1.0, self.said(step))
+
+    def test_a_name_that_adds_up_numbers_elsewhere(self):
+        def step(x, y):
+            loss = F.mse_loss(self.net(x), y) + EPSILON
+            loss.backward()
+            loss = 0.0
+            with torch.no_grad():
+                for _ in range(2):
+                    loss += F.mse_loss(self.net(x), y).item()
+            return loss
+
+        self.assertNotIn(1.0, self.said(step))
+
     def test_what_is_shown_beside_the_loss(self):
         def step(x, y):
             out = self.net(x)

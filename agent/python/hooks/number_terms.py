@@ -129,9 +129,10 @@ def _terms_of(frame: FrameType) -> list[ast.expr]:
     if isinstance(call.func, ast.Attribute) and call.func.attr == "backward":
         loss = call.func.value
         is_scaled = isinstance(loss, ast.Call) and len(loss.args) == 1
-        sums.add(loss.args[0] if is_scaled else loss)  # type: ignore[attr-defined]
+        given = loss.args[0] if is_scaled else loss  # type: ignore[attr-defined]
+        sums.add(given, call.lineno)
     for value in [*call.args, *(word.value for word in call.keywords)][:1]:
-        sums.add(value)
+        sums.add(value, call.lineno)
     return sums.terms
 
 
@@ -142,26 +143,51 @@ class _Sums:
         self._followed: set[str] = set()
         self.terms: list[ast.expr] = []
 
-    def add(self, value: ast.expr) -> None:
-        """Terms of an expression, through the names that tensors have."""
+    def add(self, value: ast.expr, line: int, is_added: bool = False) -> None:
+        """Terms of an expression in this line, through the names that tensors have.
+        is_added: is it one itself?"""
         if isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub)):
-            self.add(value.left)
-            self.add(value.right)
+            self.add(value.left, line, True)
+            self.add(value.right, line, True)
         elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
-            self.add(value.left)
+            self.add(value.left, line, is_added)
         elif isinstance(value, ast.Name) and self._is_followed(value.id):
-            for one in self.scope.assigned(value.id):
-                if one is not None:
-                    self.add(one)
-        else:
+            self._follow(value.id, line, is_added)
+        elif is_added:
             self.terms.append(value)
 
     def _is_followed(self, name: str) -> bool:
         if issubclass(type(self._names.get(name)), (int, float)):
             return False
-        is_new = name not in self._followed and bool(self.scope.assigned(name))
+        is_new = name not in self._followed
         self._followed.add(name)
         return is_new
+
+    def _follow(self, name: str, line: int, is_added: bool) -> None:
+        """What it was given last before the line, and what was added to it since: the
+        same name may stand for something else elsewhere."""
+        last: ast.expr | None = None
+        added: list[ast.AugAssign] = []
+        nodes = [
+            one for one in own_nodes(self.scope.body()) if isinstance(one, ast.stmt)
+        ]
+        for node in sorted(nodes, key=lambda one: one.lineno):
+            if node.lineno >= line:
+                break
+            if isinstance(node, ast.AugAssign) and _is_name(node.target, name):
+                added.append(node)
+                continue
+            for target, value in assignments(node):
+                if _is_name(target, name) and value is not None:
+                    last, added = value, []
+        if last is not None:
+            self.add(last, last.lineno, is_added or bool(added))
+        for one in added:
+            self.add(one.value, one.lineno, isinstance(one.op, (ast.Add, ast.Sub)))
+
+
+def _is_name(target: ast.expr, name: str) -> bool:
+    return isinstance(target, ast.Name) and target.id == name
 
 
 def _kept_as(cls: type[Any], name: str) -> list[ast.expr]:
