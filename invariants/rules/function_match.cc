@@ -32,7 +32,6 @@ constexpr CategoryWords kCategoryWords[] = {
     {"loader_iter", "a loader begins a pass"},
     {"loader_next", "a loader gives a batch"},
     {"optimizer_step", "an optimizer steps"},
-    {"save", "something is saved"},
 };
 
 }  // namespace
