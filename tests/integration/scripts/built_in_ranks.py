@@ -341,16 +341,6 @@ def file_of_all_ranks(right: bool) -> None:
         dist.barrier()
 
 
-def files_of_each_rank(right: bool) -> None:
-    """What each rank keeps for itself has its number in its name."""
-    train(wrapped(), lambda: None)
-    with tempfile.TemporaryDirectory() as own:
-        folders = [own]
-        dist.broadcast_object_list(folders, 0)
-        torch.save(torch.get_rng_state(), f"{folders[0]}/rng{dist.get_rank()}.pt")
-        dist.barrier()
-
-
 def train_and_evaluate(gather) -> None:
     """Each rank evaluates its share after each pass; `gather` is given its loss."""
     model = wrapped()
@@ -383,7 +373,6 @@ def share_of_an_evaluation(right: bool) -> None:
 CASES = (
     share_of_an_evaluation,
     file_of_all_ranks,
-    files_of_each_rank,
     keys_without_a_gradient,
     keys_with_a_backward,
     codes_of_each_rank,
