@@ -5,6 +5,7 @@
 #include <set>
 
 #include "invariants/rules/rule_notes.h"
+#include "invariants/sets/set_plan.h"
 
 namespace traincheck {
 namespace {
@@ -64,6 +65,19 @@ TEST(Library, WhatARuleBringsAreOtherRules) {
     }
   }
   EXPECT_GT(brought, 0u);
+}
+
+// A rule on a category that agents do not record under every plan would: a plan
+// names functions. Everything would be recorded in every training.
+TEST(Library, NoRuleMakesThePlanAskForAllCalls) {
+  const auto rules = BuiltInRules();
+  ASSERT_TRUE(rules.ok()) << rules.status();
+  for (const Invariant& rule : rules->invariants) {
+    const nlohmann::json plan = PlanOf({rule});
+    for (const nlohmann::json& call : plan["calls"]) {
+      EXPECT_NE(call["function"], "*") << rule.text;
+    }
+  }
 }
 
 TEST(Library, NoRuleIsInTwoFamilies) {

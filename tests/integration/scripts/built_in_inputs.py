@@ -345,8 +345,6 @@ def term_as_a_number(right: bool) -> None:
 
 
 CASES = (
-    term_as_a_number,
-    nodes_of_the_test,
     lengths_of_other_texts,
     labels_of_other_texts,
     weights_of_frequent_classes,
@@ -362,6 +360,8 @@ CASES = (
     windows_of_one_series,
     scaled_before_the_split,
     masks_left_behind,
+    nodes_of_the_test,
+    term_as_a_number,
 )
 
 

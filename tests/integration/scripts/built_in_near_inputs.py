@@ -223,9 +223,6 @@ def numbers_beside_the_loss() -> None:
 
 
 CASES = (
-    numbers_beside_the_loss,
-    nodes_without_a_label,
-    groups_of_all_nodes,
     lengths_of_other_texts,
     labels_of_other_texts,
     weights_of_frequent_classes,
@@ -239,6 +236,9 @@ CASES = (
     windows_of_one_series,
     scaled_before_the_split,
     masks_left_behind,
+    nodes_without_a_label,
+    groups_of_all_nodes,
+    numbers_beside_the_loss,
 )
 
 
