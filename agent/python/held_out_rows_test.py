@@ -86,6 +86,11 @@ class HeldOut(HooksCase):
         each = F.cross_entropy(self.net(self.x), data.y, reduction="none")
         self.assertEqual(self.said(each[data.train_mask].mean()), [])
 
+    def test_one_label(self):
+        data = Stored(y=self.y, **masks_of())
+        found = self.said(F.cross_entropy(self.net(self.x[0]), data.y[0]))
+        self.assertEqual(found, [])
+
     def test_other_labels(self):
         data = Stored(y=self.y, **masks_of())
         guessed = data.y.roll(1)

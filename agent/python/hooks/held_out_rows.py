@@ -59,7 +59,9 @@ def _targets(node: Node) -> torch.Tensor | None:
     if node.name() not in _LOSSES or integer(node, "reduction") == _NO_REDUCTION:
         return None
     targets = saved(node, "target")
-    return targets if targets is not None and len(targets) >= _LEAST // 2 else None
+    if targets is None or targets.dim() == 0 or len(targets) < _LEAST // 2:
+        return None
+    return targets
 
 
 def _tables(frame: FrameType) -> Iterator[_Names]:
