@@ -239,17 +239,23 @@ def _attribute(owner: Any, name: str) -> Any:
         return UNKNOWN
     if isinstance(owner, types.ModuleType):
         return vars(owner).get(name, UNKNOWN)
-    try:
-        own = object.__getattribute__(owner, "__dict__")
-    except AttributeError:
-        own = None
-    if type(own) is dict and name in own:
+    own = attributes_of(owner)
+    if name in own:
         return own[name]
     for cls in type(owner).__mro__:
         if name in vars(cls):
             found = vars(cls)[name]
             return found if type(found) in _PLAIN else UNKNOWN
     return UNKNOWN
+
+
+def attributes_of(owner: Any) -> dict[str, Any]:
+    """Its own, without a call of the user's; empty: it has none."""
+    try:
+        own: Any = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return {}
+    return own if type(own) is dict else {}
 
 
 def _unary(operator: ast.unaryop, value: Any) -> Any:

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.frame_scopes import users_frame, users_frames, values_in
+from _traincheck.frame_scopes import (
+    attributes_of,
+    users_frame,
+    users_frames,
+    values_in,
+)
 from _traincheck.graph_nodes import NLL, integer, saved, walk
 
 if TYPE_CHECKING:
@@ -79,13 +84,8 @@ def _tables(frame: FrameType) -> Iterator[_Names]:
 
 
 def _attributes(value: Any) -> _Names:
-    if issubclass(type(value), (type, torch.Tensor)):
-        return {}
-    try:
-        parts: Any = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return parts if type(parts) is dict else {}
+    is_plain = issubclass(type(value), (type, torch.Tensor))
+    return {} if is_plain else attributes_of(value)
 
 
 def _counts(targets: torch.Tensor, names: _Names, frame: FrameType) -> bool | None:

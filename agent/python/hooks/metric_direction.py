@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import ast
 import linecache
-import os
 import re
 import sys
 from typing import TYPE_CHECKING
 
 import torch
 
-from _traincheck.frame_scopes import Scope
+from _traincheck.frame_scopes import Scope, users_frame
 from _traincheck.metric_values import direction
 from _traincheck.sources import is_of_user
 
@@ -40,9 +39,6 @@ _UNSURE = (frozenset(["r2"]), frozenset(["acc"]))
 _TIMES = 2
 _MAX_LINES = 8  # of a call
 _MOST = 8  # calls whose expression is followed
-# Files of torch, and what stands around a function that is recorded.
-_AROUND = (os.path.dirname(torch.__file__), "<traincheck/")
-_OWN = "_traincheck."  # modules
 
 
 class MetricDirection:
@@ -59,7 +55,7 @@ class MetricDirection:
     def is_against(self, scheduler: Any, metric: Any) -> bool | None:
         """Called in the scheduler's step. None: the name of the metric does not say."""
         mode = getattr(scheduler, "mode", None)
-        frame = _users_frame()
+        frame = users_frame(sys._getframe())
         if mode not in ("min", "max") or frame is None:
             return None
         given = _given(frame.f_code.co_filename, frame.f_lineno)
@@ -95,16 +91,6 @@ def _is_positive(metric: Any) -> bool:
     """An accuracy below zero was turned around. False, too, of one on a device."""
     number = metric.item() if type(metric) is torch.Tensor and metric.is_cpu else metric
     return isinstance(number, (int, float)) and number >= 0
-
-
-def _users_frame() -> types.FrameType | None:
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None:
-        own = str(frame.f_globals.get("__name__")).startswith(_OWN)
-        if not own and not frame.f_code.co_filename.startswith(_AROUND):
-            return frame
-        frame = frame.f_back
-    return None
 
 
 def _rises(words: frozenset[str]) -> bool | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from _traincheck.frame_scopes import (
     Scope,
     assignments,
+    attributes_of,
     users_frame,
     users_frames,
     values_in,
@@ -99,7 +100,7 @@ class _Numbers:
         if isinstance(term, ast.Attribute) and isinstance(term.value, ast.Name):
             owner = self._names.get(term.value.id)
             kept = [one for one in _kept_as(type(owner), term.attr) if _takes(one)]
-            return self._is_one(_own(owner).get(term.attr), kept or [term])
+            return self._is_one(attributes_of(owner).get(term.attr), kept or [term])
         is_item = isinstance(term, ast.Call) and _is_item(term)
         self.are_taken = self.are_taken or is_item
         return is_item
@@ -219,14 +220,6 @@ def _is_returned(value: ast.expr) -> bool:
     called = value.func
     owner = called.value if isinstance(called, ast.Attribute) else called
     return not isinstance(owner, ast.Name) or owner.id not in _OF_NUMBERS
-
-
-def _own(owner: Any) -> dict[str, Any]:
-    try:
-        parts: Any = object.__getattribute__(owner, "__dict__")
-    except AttributeError:
-        return {}
-    return parts if type(parts) is dict else {}
 
 
 def _adds_a_number(roots: list[Node]) -> bool:
