@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "invariants/facts/definitions_for_testing.h"
 #include "invariants/testing/trace_builder.h"
 #include "proto/record_reader.h"
 
@@ -163,15 +164,9 @@ TEST_F(OptimizerBooksTest, VectorsThatAreSparedFromDecay) {
   EXPECT_FALSE(books_.SparesVectors(optimizer_, model_));
   trace_.Hold(optimizer_, 1,
               {trace_.Variable(model_, "Net", "bias", {.shape = {4}})});
-  for (const StoredBatch& batch : trace_.TakeBatches()) {
-    RecordReader records(batch.plain);
-    while (records.Next()) {
-      if (!IsDefinition(records.header().type)) continue;
-      definitions_.Apply(records);
-      ownership_.OnDefinition(records.type());
-      books_.OnDefinition(records.type(), 0);
-    }
-  }
+  DefineForTesting(
+      &trace_, &definitions_, &ownership_,
+      [&](RecordType type, uint32_t id) { books_.OnDefinition(type, id); });
   EXPECT_TRUE(books_.SparesVectors(optimizer_, model_));
   EXPECT_FALSE(books_.SparesVectors(optimizer_, other_));
   decay(1, 0.1);

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "invariants/facts/definitions_for_testing.h"
 #include "invariants/testing/trace_builder.h"
-#include "proto/record_reader.h"
 
 namespace traincheck {
 namespace {
@@ -11,14 +11,8 @@ namespace {
 class OwnershipTest : public testing::Test {
  protected:
   void Define() {
-    for (const StoredBatch& batch : trace_.TakeBatches()) {
-      RecordReader records(batch.plain);
-      while (records.Next()) {
-        if (!IsDefinition(records.header().type)) continue;
-        definitions_.Apply(records);
-        ownership_.OnDefinition(records.type());
-      }
-    }
+    DefineForTesting(&trace_, &definitions_, &ownership_,
+                     [](RecordType type, uint32_t id) {});
   }
   uint32_t Optimizer() {
     return trace_.Object("SGD", {.kind = ObjectKind::kOptimizer});

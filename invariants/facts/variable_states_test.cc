@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "invariants/facts/definitions_for_testing.h"
 #include "invariants/testing/trace_builder.h"
-#include "proto/record_reader.h"
 
 namespace traincheck {
 namespace {
@@ -17,16 +17,10 @@ class VariableStatesTest : public testing::Test {
   }
 
   void Define() {
-    for (const StoredBatch& batch : trace_.TakeBatches()) {
-      RecordReader records(batch.plain);
-      while (records.Next()) {
-        if (!IsDefinition(records.header().type)) continue;
-        definitions_.Apply(records);
-        ownership_.OnDefinition(records.type());
-        variables_.OnDefinition(records.type(),
-                                records.Get<DefinitionRecord>().id);
-      }
-    }
+    DefineForTesting(&trace_, &definitions_, &ownership_,
+                     [&](RecordType type, uint32_t id) {
+                       variables_.OnDefinition(type, id);
+                     });
   }
   void State(StatePoint point, uint32_t variable) {
     StateEvent event;
